@@ -1,0 +1,116 @@
+"""What a PPO run may vary. Integers and words give programs their shape, floats travel as data."""
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+MODEL_SIZES = {"small": (64, 64), "medium": (256,) * 3, "large": (1024,) * 6}
+
+
+class Hyper(NamedTuple):
+    """The float hyper-parameters, carried in the state so that a population may differ in them."""
+
+    learning_rate: Any
+    adam_beta1: Any
+    adam_beta2: Any
+    adam_epsilon: Any
+    max_grad_norm: Any
+    gamma: Any
+    gae_lambda: Any
+    clip: Any
+    entropy_coefficient: Any
+    value_coefficient: Any
+
+
+@dataclass(frozen=True)
+class Config:
+    """Proximal policy optimisation."""
+
+    num_envs: int = 32
+    """Environments stepped side by side."""
+    num_steps: int = 256
+    """Steps of each environment per iteration."""
+    num_iterations: int = 100
+    """Iterations of rollout and update."""
+    num_epochs: int = 10
+    """Passes over the batch per update."""
+    num_minibatches: int = 8
+    """Minibatches per pass; must divide num_envs x num_steps."""
+    model: Literal["small", "medium", "large"] = "small"
+    """Hidden layers of actor and critic: small (64, 64), medium (256, 256, 256), large six of 1024."""
+    hidden_sizes: tuple[int, ...] = ()
+    """Hidden layers given explicitly; overrides model when not empty."""
+    learning_rate: float = 2.5e-4
+    """Adam's step size at the first iteration."""
+    anneal: bool = True
+    """Bring the learning rate linearly to zero over the run, one step down per iteration."""
+    adam_beta1: float = 0.9
+    """Decay of Adam's first moment."""
+    adam_beta2: float = 0.999
+    """Decay of Adam's second moment."""
+    adam_epsilon: float = 1e-5
+    """Added to Adam's denominator."""
+    max_grad_norm: float = 0.5
+    """Global norm to which gradients are clipped."""
+    gamma: float = 0.99
+    """Discount."""
+    gae_lambda: float = 0.95
+    """Lambda of generalised advantage estimation."""
+    clip: float = 0.2
+    """Clipping range of the probability ratio, and of the value change when clip_value is on."""
+    clip_value: bool = True
+    """Clip the change of the value estimate."""
+    entropy_coefficient: float = 0.01
+    """Weight of the entropy bonus."""
+    value_coefficient: float = 0.5
+    """Weight of the value loss."""
+    truncation: Literal["bootstrap", "terminal"] = "bootstrap"
+    """At a time limit: bootstrap from the final observation, or treat it as a terminal state as older work does."""
+
+    dtype: Literal["float32", "float64"] = "float32"
+    """Floating-point type of the network, the optimiser and the returns."""
+
+    def __post_init__(self) -> None:
+        for name in ("num_envs", "num_steps", "num_iterations", "num_epochs", "num_minibatches"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        if any(size < 1 for size in self.hidden_sizes):
+            raise ValueError(f"hidden_sizes={self.hidden_sizes} must be positive, e.g. 64 64")
+        if self.batch_size % self.num_minibatches:
+            raise ValueError(
+                f"num_minibatches={self.num_minibatches} does not divide the batch of {self.batch_size}; "
+                f"choose a divisor, e.g. {_nearest_divisor(self.batch_size, self.num_minibatches)}"
+            )
+        for name in ("learning_rate", "adam_epsilon", "max_grad_norm", "clip"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name}={getattr(self, name)} must be greater than 0")
+        for name in ("gamma", "gae_lambda"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name}={getattr(self, name)} must lie between 0 and 1")
+        for name in ("adam_beta1", "adam_beta2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} must lie in [0, 1)")
+
+    @property
+    def batch_size(self) -> int:
+        """Environment steps per iteration."""
+        return self.num_envs * self.num_steps
+
+    @property
+    def updates_per_iteration(self) -> int:
+        """Gradient steps per iteration."""
+        return self.num_epochs * self.num_minibatches
+
+    @property
+    def hidden(self) -> tuple[int, ...]:
+        """Widths of the hidden layers."""
+        return self.hidden_sizes or MODEL_SIZES[self.model]
+
+    @property
+    def hyper(self) -> Hyper:
+        """The float hyper-parameters as one record of data."""
+        return Hyper(**{name: getattr(self, name) for name in Hyper._fields})
+
+
+def _nearest_divisor(number: int, wanted: int) -> int:
+    divisors = [d for d in range(1, number + 1) if number % d == 0]
+    return min(divisors, key=lambda d: (abs(d - wanted), -d))

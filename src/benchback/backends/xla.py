@@ -1,0 +1,176 @@
+"""What the five JAX frameworks share: compiling with jax.jit, units, waiting, fetching, counting, naming."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import wraps
+from typing import Any, NamedTuple
+
+import jax
+import jax.monitoring
+import jax.numpy as jnp
+import numpy as np
+
+from benchback.agent import Agent, Weights, compiled
+
+_compile_durations_s: list[float] = []
+
+
+def _note_compile(event: str, duration_s: float, **_: Any) -> None:
+    if event == "/jax/core/compile/backend_compile_duration":
+        _compile_durations_s.append(duration_s)
+
+
+jax.monitoring.register_event_duration_secs_listener(_note_compile)
+
+
+def compiles() -> int:
+    """Programs XLA has compiled (or loaded from its cache) in this process."""
+    return len(_compile_durations_s)
+
+
+def block(tree: Any) -> None:
+    """Wait until every array in `tree` is computed."""
+    jax.block_until_ready(tree)
+
+
+def fetch(tree: Any) -> Any:
+    """`tree` as NumPy arrays, in one transfer."""
+    return jax.device_get(tree)
+
+
+def jit(agent: Agent) -> Agent:
+    """Mode: jax.jit, donating what the contract says a function consumes."""
+    return compiled(agent, lambda function, consumes: jax.jit(function, donate_argnums=consumes))
+
+
+def none(agent: Agent) -> Agent:
+    """Mode: nothing compiled on top; loops written as lax.scan still compile their bodies."""
+    return agent
+
+
+def eager(agent: Agent) -> Agent:
+    """Mode: jax.disable_jit, every operation dispatched by itself, loops run in Python."""
+    return compiled(agent, lambda function, _: _without_jit(function))
+
+
+def _without_jit(function: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(function)
+    def run(*arguments: Any) -> Any:
+        with jax.disable_jit():
+            return function(*arguments)
+
+    return run
+
+
+def phase(agent: Agent, length: int) -> Agent:
+    """Unit: rollout and update are programs of their own."""
+    return agent
+
+
+def iteration(agent: Agent, length: int) -> Agent:
+    """Unit: one program for rollout and update."""
+
+    def iterate(state: Any) -> tuple[Any, Any]:
+        state, batch = agent.rollout(state)
+        return agent.update(state, batch)
+
+    return replace(agent, iterate=iterate)
+
+
+def chunk(agent: Agent, length: int) -> Agent:
+    """Unit: one program for `length` iterations."""
+
+    def one(state: Any, _: None) -> tuple[Any, Any]:
+        state, batch = agent.rollout(state)
+        return agent.update(state, batch)
+
+    def iterate(state: Any) -> tuple[Any, Any]:
+        return jax.lax.scan(one, state, length=length)
+
+    return replace(agent, iterate=iterate)
+
+
+UNITS = {"phase": phase, "iteration": iteration, "chunk": chunk}
+
+
+def dtype(name: str) -> jnp.dtype:
+    """The floating-point type `name`, refused where this process would silently narrow it."""
+    if name == "float64" and not jax.config.jax_enable_x64:
+        raise ValueError("dtype=float64 needs JAX's 64-bit mode; start Python with JAX_ENABLE_X64=1")
+    return jnp.dtype(name)
+
+
+def as_data(hyper: Any, dtype: jnp.dtype) -> Any:
+    """Hyper-parameters as scalars on the device, so that changing one recompiles nothing."""
+    return jax.tree.map(lambda x: jnp.asarray(x, dtype), hyper)
+
+
+class Layout(NamedTuple):
+    """Where a framework keeps its weights: to canonical names and back."""
+
+    to_weights: Callable[[Any, str], Weights]
+    """(parameters, prefix) -> canonical weights, copied."""
+    from_weights: Callable[[Any, Weights, str], Any]
+    """(template, weights, prefix) -> parameters like the template."""
+
+
+def export(layout: Layout, params: Any, adam: Any, env: Any, key: Any) -> Weights:
+    """A training state under canonical names."""
+    return {
+        **layout.to_weights(params, ""),
+        "adam/count": _copy(adam.count),
+        **layout.to_weights(adam.mu, "adam/mean/"),
+        **layout.to_weights(adam.nu, "adam/variance/"),
+        **named(env, "env/"),
+        **named(key, "rng"),
+    }
+
+
+def transplant(
+    layout: Layout, weights: Weights | None, params: Any, adam: Any, env: Any, key: Any
+) -> tuple[Any, Any, Any, Any]:
+    """The given parts with every section that `weights` holds put in their place."""
+    if weights is None:
+        return params, adam, env, key
+    params = layout.from_weights(params, weights, "")
+    if "adam/count" in weights:
+        adam = adam._replace(
+            count=jnp.array(weights["adam/count"], adam.count.dtype),
+            mu=layout.from_weights(adam.mu, weights, "adam/mean/"),
+            nu=layout.from_weights(adam.nu, weights, "adam/variance/"),
+        )
+    if "rng" in weights:
+        env, key = unnamed(env, weights, "env/"), unnamed(key, weights, "rng")
+    return params, adam, env, key
+
+
+def named(tree: Any, prefix: str) -> Weights:
+    """Leaves of `tree` as NumPy copies, named by their path; random keys as their raw data."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {prefix + _path(path): _copy(leaf) for path, leaf in leaves}
+
+
+def unnamed(template: Any, weights: Weights, prefix: str) -> Any:
+    """The inverse of `named`: the arrays of `weights` in the structure of `template`."""
+
+    def fill(path: Any, leaf: Any) -> Any:
+        array = weights[prefix + _path(path)]
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            return jax.random.wrap_key_data(jnp.array(array))
+        return jnp.array(array, leaf.dtype)
+
+    return jax.tree_util.tree_map_with_path(fill, template)
+
+
+TREE = Layout(to_weights=named, from_weights=unnamed)
+"""The layout of frameworks whose parameter tree already has the canonical paths."""
+
+
+def _path(path: Any) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator="/")
+
+
+def _copy(leaf: Any) -> np.ndarray:
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        leaf = jax.random.key_data(leaf)
+    return np.array(leaf)

@@ -1,0 +1,57 @@
+"""One interface for every environment suite.
+
+An Env is always vectorised. `terminated` and `truncated` are apart, an ended episode is followed at
+once by a fresh random one, and its last observation is in `final_obs`. Episode return and length are
+tracked where the environment lives, without a transfer.
+
+Randomness is drawn before it is needed: `draw(random, T)` gives the noise of T steps, and `step` is a
+function of state, action and noise alone. That lets a compiled rollout draw everything in one go.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+
+class Step(NamedTuple):
+    """The outcome of one step of all environments; every field is `[E, ...]`."""
+
+    obs: Any
+    """What the agent sees next; of the new episode where one has ended."""
+    reward: Any
+    terminated: Any
+    truncated: Any
+    final_obs: Any
+    """What this step led to, before any reset."""
+    episode_return: Any
+    """Sum of rewards of the episode so far, this step included."""
+    episode_length: Any
+
+
+class EnvState(NamedTuple):
+    """All environments between two steps."""
+
+    inner: Any
+    """The suite's own state."""
+    obs: Any
+    episode_return: Any
+    episode_length: Any
+
+
+@dataclass(frozen=True)
+class Env:
+    """`num_envs` copies of an environment, stepped together."""
+
+    id: str
+    framework: Literal["jax", "torch"]
+    """What its arrays are."""
+    num_envs: int
+    observation_size: int
+    """Observations are flattened to one axis."""
+    num_actions: int
+    reset: Callable[[Any], EnvState]
+    """Source of randomness (a JAX key, a torch.Generator) -> state."""
+    draw: Callable[[Any, int], Any]
+    """(source of randomness, T) -> noise of T steps, indexed by step along its first axis."""
+    step: Callable[[EnvState, Any, Any], tuple[EnvState, Step]]
+    """(state, action [E], noise of one step) -> state, outcome."""

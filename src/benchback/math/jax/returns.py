@@ -1,0 +1,50 @@
+"""Advantages and returns over time-major arrays."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Num
+
+
+def successor_value(
+    value: Float[Array, "T E"],
+    last_value: Float[Array, "E"],
+    final_value: Float[Array, "T E"],
+    truncated: Bool[Array, "T E"],
+) -> Float[Array, "T E"]:
+    """V of the observation that followed each step: of the final one where the episode was cut by a time limit."""
+    following = jnp.concatenate([value[1:], last_value[None]])
+    return jnp.where(truncated, final_value, following)
+
+
+def gae(
+    reward: Float[Array, "T E"],
+    value: Float[Array, "T E"],
+    next_value: Float[Array, "T E"],
+    terminated: Bool[Array, "T E"],
+    done: Bool[Array, "T E"],
+    *,
+    gamma: Float[Array, ""],
+    lam: Float[Array, ""],
+) -> Float[Array, "T E"]:
+    """Generalised advantage estimation; bootstraps through truncation, never through termination.
+
+    A_t = delta_t + gamma lambda (1 - done_t) A_{t+1}, delta_t = r_t + gamma (1 - terminated_t) V_{t+1} - V_t
+    (Schulman et al. 2016, equation 16).
+    """
+    delta = reward + gamma * jnp.where(terminated, 0, next_value) - value
+    decay = jnp.where(done, 0, gamma * lam)
+    _, advantage = jax.lax.scan(_accumulate, jnp.zeros_like(delta[0]), (delta, decay), reverse=True, unroll=8)
+    return advantage
+
+
+def _accumulate(
+    advantage: Float[Array, "E"], step: tuple[Float[Array, "E"], Float[Array, "E"]]
+) -> tuple[Float[Array, "E"], Float[Array, "E"]]:
+    delta, decay = step
+    advantage = delta + decay * advantage
+    return advantage, advantage
+
+
+def mean_where(x: Num[Array, "T E"], mask: Bool[Array, "T E"]) -> Float[Array, ""]:
+    """Mean of the masked entries; NaN where there are none."""
+    return jnp.sum(jnp.where(mask, x, 0)) / jnp.sum(mask)

@@ -1,0 +1,11 @@
+"""Hyper-parameters that change over a run."""
+
+from jaxtyping import Array, Float, Int
+
+
+def linear_anneal(
+    initial: Float[Array, ""], count: Int[Array, ""], *, steps_per_iteration: int, num_iterations: int
+) -> Float[Array, ""]:
+    """initial (1 - i / n) where i is the iteration to which gradient step `count` belongs, n their number."""
+    iteration = count // steps_per_iteration
+    return initial * (1 - iteration.astype(initial.dtype) / num_iterations)

@@ -1,0 +1,64 @@
+"""Minibatches without a sort.
+
+`jax.random.permutation` sorts, which on CPU costs more than a small network's whole update. A shuffle
+needs only a keyed bijection on {0 .. n-1}; a short Feistel network is one, and it vectorises.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int, Key, UInt32
+
+ROUNDS = 6
+
+
+def permutation(key: Key[Array, ""], size: int) -> Int[Array, "{size}"]:
+    """A pseudo-random permutation of 0 .. size-1.
+
+    An alternating Feistel network on the smallest power of two that holds `size`; where size is not a
+    power of two, values outside are sent through again until they fall inside (cycle walking), which
+    keeps it a bijection.
+    """
+    bits = max(2, (size - 1).bit_length())
+    round_key = jax.random.bits(key, (ROUNDS,), jnp.uint32)
+    index = _feistel(jnp.arange(size, dtype=jnp.uint32), round_key, bits)
+    if size != 1 << bits:
+        index = jax.lax.while_loop(
+            lambda i: jnp.any(i >= size),
+            lambda i: jnp.where(i >= size, _feistel(i, round_key, bits), i),
+            index,
+        )
+    return index.astype(jnp.int32)
+
+
+def _feistel(x: UInt32[Array, "N"], round_key: UInt32[Array, "R"], bits: int) -> UInt32[Array, "N"]:
+    low_bits = bits // 2
+    low_mask, high_mask = (1 << low_bits) - 1, (1 << (bits - low_bits)) - 1
+    low, high = x & low_mask, x >> low_bits
+    for i in range(ROUNDS):
+        if i % 2:
+            low = low ^ (_scramble(high, round_key[i]) & low_mask)
+        else:
+            high = high ^ (_scramble(low, round_key[i]) & high_mask)
+    return (high << low_bits) | low
+
+
+def _scramble(x: UInt32[Array, "N"], key: UInt32[Array, ""]) -> UInt32[Array, "N"]:
+    x = (x ^ key) * jnp.uint32(0x9E3779B1)
+    x = (x ^ (x >> 15)) * jnp.uint32(0x85EBCA77)
+    return x ^ (x >> 13) ^ (key >> 7)
+
+
+def minibatch_indices(
+    key: Key[Array, ""], *, batch_size: int, num_epochs: int, num_minibatches: int
+) -> Int[Array, "updates minibatch"]:
+    """Rows of the batch for each gradient step: every row once per epoch, in a fresh order."""
+    shuffle = jax.vmap(lambda epoch_key: permutation(epoch_key, batch_size))
+    order = shuffle(jax.random.split(key, num_epochs))
+    return order.reshape(num_epochs * num_minibatches, batch_size // num_minibatches)
+
+
+def take(data: Any, index: Int[Array, "B"]) -> Any:
+    """The given rows of every array in `data`."""
+    return jax.tree.map(lambda x: x.at[index].get(mode="promise_in_bounds", unique_indices=True), data)
