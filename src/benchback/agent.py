@@ -46,6 +46,9 @@ class Agent:
     """State -> Weights; copies, never views of live buffers."""
     iterate: Callable[[State], tuple[State, Metrics]] | None = None
     """State -> State, Metrics; rollout and update in one call. Set by a unit, absent in unit `phase`."""
+    within: Callable[[Callable[[str, Callable[..., Any]], Callable[..., Any]]], "Agent"] | None = None
+    """((role, function) -> function) -> the same agent with its inner functions so replaced. For a framework
+    that compiles the pieces of a phase rather than the phase; absent in the JAX family."""
 
 
 Compile = Callable[[Callable[..., Any], tuple[int, ...]], Callable[..., Any]]
