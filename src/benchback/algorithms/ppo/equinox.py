@@ -1,0 +1,129 @@
+"""PPO in Equinox: the model is a tree of arrays, called on one sample and vmapped over the batch."""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, Key, Shaped
+
+from benchback.agent import Agent, Metrics, Weights
+from benchback.algorithms.ppo.config import Config, Hyper
+from benchback.algorithms.ppo.loss import Minibatch, Transition, episode_metrics, learnable, ppo_loss
+from benchback.backends import xla
+from benchback.backends.equinox import LAYOUT, MLP
+from benchback.envs.interface import Env, EnvState
+from benchback.math import jax as math
+
+
+class ActorCritic(eqx.Module):
+    """Separate towers for policy and value; one sample."""
+
+    actor: MLP
+    critic: MLP
+
+    def __init__(self, sizes: tuple[int, ...], num_actions: int, dtype: jnp.dtype, key: Key[Array, ""]):
+        actor_key, critic_key = jax.random.split(key)
+        self.actor = MLP((*sizes, num_actions), 0.01, dtype, actor_key)
+        self.critic = MLP((*sizes, 1), 1.0, dtype, critic_key)
+
+    def __call__(self, obs: Shaped[Array, "O"]) -> tuple[Float[Array, "A"], Float[Array, ""]]:
+        return self.actor(obs), self.value(obs)
+
+    def value(self, obs: Shaped[Array, "O"]) -> Float[Array, ""]:
+        return self.critic(obs).squeeze(-1)
+
+
+class State(NamedTuple):
+    model: ActorCritic
+    adam: optax.ScaleByAdamState
+    env: EnvState
+    key: Key[Array, ""]
+    hyper: Hyper
+
+
+def make(config: Config, env: Env) -> Agent:
+    dtype = xla.dtype(config.dtype)
+    sizes = (env.observation_size, *config.hidden)
+    optimiser = math.adam(
+        anneal=config.anneal,
+        steps_per_iteration=config.updates_per_iteration,
+        num_iterations=config.num_iterations,
+    )
+
+    def init(seed: int, weights: Weights | None = None) -> State:
+        key, model_key, env_key = jax.random.split(jax.random.key(seed), 3)
+        model = ActorCritic(sizes, env.num_actions, dtype, model_key)
+        parts = model, optimiser.init(eqx.filter(model, eqx.is_array)), env.reset(env_key), key
+        return State(*xla.transplant(LAYOUT, weights, *parts), xla.as_data(config.hyper, dtype))
+
+    def rollout(state: State) -> tuple[State, Transition]:
+        key, env_key, action_key = jax.random.split(state.key, 3)
+        env_noise = env.draw(env_key, config.num_steps)
+        action_noise = math.gumbel(action_key, (config.num_steps, config.num_envs, env.num_actions), dtype)
+        return jax.lax.scan(rollout_step, state._replace(key=key), (env_noise, action_noise))
+
+    def rollout_step(state: State, noise: tuple[Any, Float[Array, "E A"]]) -> tuple[State, Transition]:
+        env_noise, action_noise = noise
+        obs = state.env.obs
+        logits, value = jax.vmap(state.model)(obs)
+        action = math.sample(logits, action_noise)
+        env_state, step = env.step(state.env, action, env_noise)
+        final_value = jax.lax.cond(
+            step.truncated.any(),
+            lambda: jax.vmap(state.model.value)(step.final_obs),
+            lambda: jnp.zeros_like(value),
+        )
+        transition = Transition(
+            obs=obs,
+            action=action,
+            log_prob=math.log_prob(logits, action),
+            value=value,
+            reward=step.reward,
+            terminated=step.terminated,
+            truncated=step.truncated,
+            final_value=final_value,
+            episode_return=step.episode_return,
+            episode_length=step.episode_length,
+        )
+        return state._replace(env=env_state), transition
+
+    def learn(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
+        def objective(model: ActorCritic) -> tuple[Float[Array, ""], Metrics]:
+            logits, value = jax.vmap(model)(minibatch.obs)
+            return ppo_loss(math, logits, value, minibatch, state.hyper, config)
+
+        gradient, metrics = eqx.filter_grad(objective, has_aux=True)(state.model)
+        step, adam = optimiser.update(gradient, state.adam, hyper=state.hyper)
+        model = eqx.apply_updates(state.model, step)
+        return state._replace(model=model, adam=adam), metrics | {"grad_norm": optax.global_norm(gradient)}
+
+    def minibatch_step(
+        carry: tuple[State, Minibatch], index: Int[Array, "B"]
+    ) -> tuple[tuple[State, Minibatch], Metrics]:
+        state, data = carry
+        state, metrics = learn(state, math.take(data, index))
+        return (state, data), metrics
+
+    def update(state: State, batch: Transition) -> tuple[State, Metrics]:
+        last_value = jax.vmap(state.model.value)(state.env.obs)
+        data = learnable(math, batch, last_value, state.hyper, config)
+        key, shuffle_key = jax.random.split(state.key)
+        index = math.minibatch_indices(
+            shuffle_key,
+            batch_size=config.batch_size,
+            num_epochs=config.num_epochs,
+            num_minibatches=config.num_minibatches,
+        )
+        (state, _), losses = jax.lax.scan(minibatch_step, (state._replace(key=key), data), index)
+        return state, jax.tree.map(jnp.mean, losses) | episode_metrics(math, batch)
+
+    def act(state: State, obs: Shaped[Array, "B O"]) -> Int[Array, "B"]:
+        logits, _ = jax.vmap(state.model)(obs)
+        return math.greedy(logits)
+
+    def export(state: State) -> Weights:
+        return xla.export(LAYOUT, state.model, state.adam, state.env, state.key)
+
+    return Agent(init=init, rollout=rollout, update=update, learn=learn, act=act, export=export)

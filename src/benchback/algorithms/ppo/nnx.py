@@ -1,0 +1,138 @@
+"""PPO in Flax NNX: one object that holds everything and is mutated in place."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import nnx
+from jaxtyping import Array, Float, Int, Key, Shaped
+
+from benchback.agent import Agent, Metrics, Weights
+from benchback.algorithms.ppo.config import Config, Hyper
+from benchback.algorithms.ppo.loss import Minibatch, Transition, episode_metrics, learnable, ppo_loss
+from benchback.backends import xla
+from benchback.backends.nnx import LAYOUT, MLP
+from benchback.envs.interface import Env, EnvState
+from benchback.math import jax as math
+
+
+class ActorCritic(nnx.Module):
+    """Separate towers for policy and value."""
+
+    def __init__(
+        self, observation_size: int, hidden: tuple[int, ...], num_actions: int, dtype: jnp.dtype, *, rngs: nnx.Rngs
+    ) -> None:
+        self.actor = MLP(observation_size, hidden, num_actions, 0.01, dtype, rngs=rngs)
+        self.critic = MLP(observation_size, hidden, 1, 1.0, dtype, rngs=rngs)
+
+    def __call__(self, obs: Shaped[Array, "B O"]) -> tuple[Float[Array, "B A"], Float[Array, "B"]]:
+        return self.actor(obs), self.value(obs)
+
+    def value(self, obs: Shaped[Array, "B O"]) -> Float[Array, "B"]:
+        return self.critic(obs).squeeze(-1)
+
+
+class State(nnx.Pytree):
+    def __init__(
+        self, model: ActorCritic, optimiser: nnx.Optimizer, env: EnvState, key: Key[Array, ""], hyper: Hyper
+    ) -> None:
+        self.model = model
+        self.optimiser = optimiser
+        self.env = nnx.Variable(env)
+        self.key = nnx.Variable(key)
+        self.hyper = nnx.Variable(hyper)
+
+
+def make(config: Config, env: Env) -> Agent:
+    dtype = xla.dtype(config.dtype)
+    adam = math.adam(
+        anneal=config.anneal,
+        steps_per_iteration=config.updates_per_iteration,
+        num_iterations=config.num_iterations,
+    )
+
+    def init(seed: int, weights: Weights | None = None) -> State:
+        key, model_key, env_key = jax.random.split(jax.random.key(seed), 3)
+        model = ActorCritic(
+            env.observation_size, config.hidden, env.num_actions, dtype, rngs=nnx.Rngs(params=model_key)
+        )
+        optimiser = nnx.Optimizer(model, adam, wrt=nnx.Param)
+        parts = *nnx.as_pure((nnx.state(model), optimiser.opt_state)), env.reset(env_key), key
+        params, moments, env_state, key = xla.transplant(LAYOUT, weights, *parts)
+        nnx.update((model, optimiser.opt_state), nnx.state((params, moments)))
+        return State(model, optimiser, env_state, key, xla.as_data(config.hyper, dtype))
+
+    def rollout(state: State) -> tuple[State, Transition]:
+        key, env_key, action_key = jax.random.split(state.key.get_value(), 3)
+        state.key.set_value(key)
+        env_noise = env.draw(env_key, config.num_steps)
+        action_noise = math.gumbel(action_key, (config.num_steps, config.num_envs, env.num_actions), dtype)
+        return rollout_steps(state, (env_noise, action_noise))
+
+    @nnx.scan(in_axes=(nnx.Carry, 0), out_axes=(nnx.Carry, 0))
+    def rollout_steps(state: State, noise: tuple[Any, Float[Array, "E A"]]) -> tuple[State, Transition]:
+        env_noise, action_noise = noise
+        env_state = state.env.get_value()
+        obs = env_state.obs
+        logits, value = state.model(obs)
+        action = math.sample(logits, action_noise)
+        env_state, step = env.step(env_state, action, env_noise)
+        final_value = jax.lax.cond(
+            step.truncated.any(),
+            lambda: state.model.value(step.final_obs),
+            lambda: jnp.zeros_like(value),
+        )
+        transition = Transition(
+            obs=obs,
+            action=action,
+            log_prob=math.log_prob(logits, action),
+            value=value,
+            reward=step.reward,
+            terminated=step.terminated,
+            truncated=step.truncated,
+            final_value=final_value,
+            episode_return=step.episode_return,
+            episode_length=step.episode_length,
+        )
+        state.env.set_value(env_state)
+        return state, transition
+
+    def learn(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
+        hyper = state.hyper.get_value()
+
+        def objective(model: ActorCritic) -> tuple[Float[Array, ""], Metrics]:
+            logits, value = model(minibatch.obs)
+            return ppo_loss(math, logits, value, minibatch, hyper, config)
+
+        gradient, metrics = nnx.grad(objective, has_aux=True)(state.model)
+        state.optimiser.update(state.model, gradient, hyper=hyper)
+        return state, metrics | {"grad_norm": optax.global_norm(gradient)}
+
+    @nnx.scan(in_axes=(nnx.Carry, None, 0), out_axes=(nnx.Carry, 0))
+    def minibatch_steps(state: State, data: Minibatch, index: Int[Array, "B"]) -> tuple[State, Metrics]:
+        return learn(state, math.take(data, index))
+
+    def update(state: State, batch: Transition) -> tuple[State, Metrics]:
+        last_value = state.model.value(state.env.get_value().obs)
+        data = learnable(math, batch, last_value, state.hyper.get_value(), config)
+        key, shuffle_key = jax.random.split(state.key.get_value())
+        state.key.set_value(key)
+        index = math.minibatch_indices(
+            shuffle_key,
+            batch_size=config.batch_size,
+            num_epochs=config.num_epochs,
+            num_minibatches=config.num_minibatches,
+        )
+        state, losses = minibatch_steps(state, data, index)
+        return state, jax.tree.map(jnp.mean, losses) | episode_metrics(math, batch)
+
+    def act(state: State, obs: Shaped[Array, "B O"]) -> Int[Array, "B"]:
+        logits, _ = state.model(obs)
+        return math.greedy(logits)
+
+    def export(state: State) -> Weights:
+        parts = nnx.state(state.model), state.optimiser.opt_state, state.env, state.key
+        return xla.export(LAYOUT, *nnx.as_pure(parts))
+
+    return Agent(init=init, rollout=rollout, update=update, learn=learn, act=act, export=export)

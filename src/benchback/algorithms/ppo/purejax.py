@@ -1,0 +1,129 @@
+"""PPO in plain JAX: parameters are dictionaries, the network is a function of them."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, Key, Shaped
+
+from benchback.agent import Agent, Metrics, Weights
+from benchback.algorithms.ppo.config import Config, Hyper
+from benchback.algorithms.ppo.loss import Minibatch, Transition, episode_metrics, learnable, ppo_loss
+from benchback.backends import xla
+from benchback.backends.purejax import LAYOUT, Layers, init_mlp, mlp
+from benchback.envs.interface import Env, EnvState
+from benchback.math import jax as math
+
+
+class Params(NamedTuple):
+    """Separate towers for policy and value."""
+
+    actor: Layers
+    critic: Layers
+
+
+def forward(params: Params, obs: Shaped[Array, "B O"]) -> tuple[Float[Array, "B A"], Float[Array, "B"]]:
+    return mlp(params.actor, obs), value_of(params, obs)
+
+
+def value_of(params: Params, obs: Shaped[Array, "B O"]) -> Float[Array, "B"]:
+    return mlp(params.critic, obs).squeeze(-1)
+
+
+class State(NamedTuple):
+    params: Params
+    adam: optax.ScaleByAdamState
+    env: EnvState
+    key: Key[Array, ""]
+    hyper: Hyper
+
+
+def make(config: Config, env: Env) -> Agent:
+    dtype = xla.dtype(config.dtype)
+    optimiser = math.adam(
+        anneal=config.anneal,
+        steps_per_iteration=config.updates_per_iteration,
+        num_iterations=config.num_iterations,
+    )
+
+    def init(seed: int, weights: Weights | None = None) -> State:
+        key, model_key, env_key = jax.random.split(jax.random.key(seed), 3)
+        actor_key, critic_key = jax.random.split(model_key)
+        torso = (env.observation_size, *config.hidden)
+        params = Params(
+            actor=init_mlp(actor_key, (*torso, env.num_actions), 0.01, dtype),
+            critic=init_mlp(critic_key, (*torso, 1), 1.0, dtype),
+        )
+        parts = params, optimiser.init(params), env.reset(env_key), key
+        return State(*xla.transplant(LAYOUT, weights, *parts), xla.as_data(config.hyper, dtype))
+
+    def rollout(state: State) -> tuple[State, Transition]:
+        key, env_key, action_key = jax.random.split(state.key, 3)
+        env_noise = env.draw(env_key, config.num_steps)
+        action_noise = math.gumbel(action_key, (config.num_steps, config.num_envs, env.num_actions), dtype)
+        return jax.lax.scan(rollout_step, state._replace(key=key), (env_noise, action_noise))
+
+    def rollout_step(state: State, noise: tuple[Any, Float[Array, "E A"]]) -> tuple[State, Transition]:
+        env_noise, action_noise = noise
+        obs = state.env.obs
+        logits, value = forward(state.params, obs)
+        action = math.sample(logits, action_noise)
+        env_state, step = env.step(state.env, action, env_noise)
+        final_value = jax.lax.cond(
+            step.truncated.any(),
+            lambda: value_of(state.params, step.final_obs),
+            lambda: jnp.zeros_like(value),
+        )
+        transition = Transition(
+            obs=obs,
+            action=action,
+            log_prob=math.log_prob(logits, action),
+            value=value,
+            reward=step.reward,
+            terminated=step.terminated,
+            truncated=step.truncated,
+            final_value=final_value,
+            episode_return=step.episode_return,
+            episode_length=step.episode_length,
+        )
+        return state._replace(env=env_state), transition
+
+    def learn(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
+        def objective(params: Params) -> tuple[Float[Array, ""], Metrics]:
+            logits, value = forward(params, minibatch.obs)
+            return ppo_loss(math, logits, value, minibatch, state.hyper, config)
+
+        gradient, metrics = jax.grad(objective, has_aux=True)(state.params)
+        step, adam = optimiser.update(gradient, state.adam, hyper=state.hyper)
+        params = optax.apply_updates(state.params, step)
+        return state._replace(params=params, adam=adam), metrics | {"grad_norm": optax.global_norm(gradient)}
+
+    def minibatch_step(
+        carry: tuple[State, Minibatch], index: Int[Array, "B"]
+    ) -> tuple[tuple[State, Minibatch], Metrics]:
+        state, data = carry
+        state, metrics = learn(state, math.take(data, index))
+        return (state, data), metrics
+
+    def update(state: State, batch: Transition) -> tuple[State, Metrics]:
+        last_value = value_of(state.params, state.env.obs)
+        data = learnable(math, batch, last_value, state.hyper, config)
+        key, shuffle_key = jax.random.split(state.key)
+        index = math.minibatch_indices(
+            shuffle_key,
+            batch_size=config.batch_size,
+            num_epochs=config.num_epochs,
+            num_minibatches=config.num_minibatches,
+        )
+        (state, _), losses = jax.lax.scan(minibatch_step, (state._replace(key=key), data), index)
+        return state, jax.tree.map(jnp.mean, losses) | episode_metrics(math, batch)
+
+    def act(state: State, obs: Shaped[Array, "B O"]) -> Int[Array, "B"]:
+        logits, _ = forward(state.params, obs)
+        return math.greedy(logits)
+
+    def export(state: State) -> Weights:
+        return xla.export(LAYOUT, state.params, state.adam, state.env, state.key)
+
+    return Agent(init=init, rollout=rollout, update=update, learn=learn, act=act, export=export)

@@ -1,0 +1,113 @@
+"""Equinox: the model is a tree of arrays that can be called."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key, Shaped
+
+from benchback.agent import Agent, Backend, Weights, compiled
+from benchback.backends import xla
+
+
+def filter_jit(agent: Agent) -> Agent:
+    """Mode: eqx.filter_jit, which sorts arrays from everything else at each call."""
+
+    def compile(function: Callable[..., Any], consumes: tuple[int, ...]) -> Callable[..., Any]:
+        if not consumes:
+            return eqx.filter_jit(function)
+        # filter_jit donates all arguments but the first: the state takes the second place.
+        swapped = eqx.filter_jit(lambda rest, state: function(state, *rest), donate="all-except-first")
+        return wraps(function)(lambda state, *rest: swapped(rest, state))
+
+    return compiled(agent, compile)
+
+
+def flatten(agent: Agent) -> Agent:
+    """Mode: jax.jit over flat leaves; modules are taken apart outside and put together inside."""
+    return compiled(agent, _flat)
+
+
+def _flat(function: Callable[..., Any], consumes: tuple[int, ...]) -> Callable[..., Any]:
+    out_structure: dict[Any, Any] = {}
+
+    def run(structure: Any, *leaves: Any) -> list[Any]:
+        arguments = [jax.tree.unflatten(s, x) for s, x in zip(structure, leaves, strict=True)]
+        out, out_structure[structure] = jax.tree.flatten(function(*arguments))
+        return out
+
+    run_flat = jax.jit(run, static_argnums=0, donate_argnums=tuple(i + 1 for i in consumes))
+
+    @wraps(function)
+    def call(*arguments: Any) -> Any:
+        leaves, structure = zip(*(jax.tree.flatten(argument) for argument in arguments), strict=True)
+        out = run_flat(structure, *leaves)
+        return jax.tree.unflatten(out_structure[structure], out)
+
+    return call
+
+
+backend = Backend(
+    modes={"eager": xla.eager, "none": xla.none, "filter_jit": filter_jit, "flatten": flatten},
+    units=xla.UNITS,
+    block=xla.block,
+    fetch=xla.fetch,
+    compiles=xla.compiles,
+)
+
+
+class MLP(eqx.Module):
+    """Tanh layers with orthogonal weights and zero biases, then a linear head of its own scale; one sample."""
+
+    layers: list[eqx.nn.Linear]
+
+    def __init__(self, sizes: tuple[int, ...], head_scale: float, dtype: jnp.dtype, key: Key[Array, ""]):
+        scales = [2**0.5] * (len(sizes) - 2) + [head_scale]
+        keys = jax.random.split(key, len(scales))
+        self.layers = [
+            _orthogonal(eqx.nn.Linear(fan_in, fan_out, dtype=dtype, key=layer_key), scale, layer_key)
+            for fan_in, fan_out, scale, layer_key in zip(sizes[:-1], sizes[1:], scales, keys, strict=True)
+        ]
+
+    def __call__(self, x: Shaped[Array, "I"]) -> Float[Array, "O"]:
+        x = x.astype(self.layers[0].weight.dtype)
+        for layer in self.layers[:-1]:
+            x = jnp.tanh(layer(x))
+        return self.layers[-1](x)
+
+
+def _orthogonal(linear: eqx.nn.Linear, scale: float, key: Key[Array, ""]) -> eqx.nn.Linear:
+    # Equinox stores [out, in]; drawing [in, out] gives the same distribution as the other backends.
+    weight = jax.nn.initializers.orthogonal(scale)(key, linear.weight.shape[::-1], linear.weight.dtype).T
+    return eqx.tree_at(lambda m: (m.weight, m.bias), linear, (weight, jnp.zeros_like(linear.bias)))
+
+
+# Equinox keeps actor/layers/0/weight as [out, in].
+def to_weights(params: Any, prefix: str) -> Weights:
+    """Parameters under canonical names, copied."""
+    canonical = {}
+    for name, array in xla.named(params, prefix).items():
+        if name.endswith("/weight"):
+            canonical[name.replace("/layers/", "/").removesuffix("weight") + "kernel"] = np.array(array.T)
+        else:
+            canonical[name.replace("/layers/", "/")] = array
+    return canonical
+
+
+def from_weights(template: Any, weights: Weights, prefix: str) -> Any:
+    """Canonical weights in the structure of `template`."""
+    stored = {}
+    for name, array in weights.items():
+        tower, layer, kind = name.rsplit("/", 2) if name.count("/") >= 2 else ("", "", "")
+        if kind == "kernel":
+            stored[f"{tower}/layers/{layer}/weight"] = array.T
+        elif kind == "bias":
+            stored[f"{tower}/layers/{layer}/bias"] = array
+    return xla.unnamed(template, stored, prefix)
+
+
+LAYOUT = xla.Layout(to_weights, from_weights)

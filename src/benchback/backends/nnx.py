@@ -1,0 +1,194 @@
+"""Flax NNX: parameters live in the module, and a state is an object that is mutated in place.
+
+What an agent's function returns first is therefore the object it was given. The modes rely on it: a
+compiled program returns the rest only, since tree mode forbids returning an input.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import wraps
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Float, Shaped
+
+from benchback.agent import Agent, Backend, Compile, Weights, compiled
+from benchback.backends import xla
+
+
+def jit(agent: Agent) -> Agent:
+    """Mode: nnx.jit in graph mode, which walks the object before and after each call."""
+
+    def compile(function: Callable[..., Any], consumes: tuple[int, ...]) -> Callable[..., Any]:
+        return nnx.jit(function, donate_argnums=consumes, graph=True, graph_updates=True)
+
+    return compiled(agent, _in_place(compile))
+
+
+def cached_partial(agent: Agent) -> Agent:
+    """Mode: nnx.jit in graph mode, with the walk over each state object cached."""
+
+    def compile(function: Callable[..., Any], consumes: tuple[int, ...]) -> Callable[..., Any]:
+        program = nnx.jit(function, donate_argnums=consumes, graph=True, graph_updates=True)
+        return _bound(lambda state: nnx.cached_partial(program, state, graph=True, graph_updates=True))
+
+    return compiled(agent, _in_place(compile))
+
+
+def jit_partial(agent: Agent) -> Agent:
+    """Mode: nnx.jit_partial in tree mode; each state object is flattened once and gets programs of its own."""
+
+    def compile(function: Callable[..., Any], consumes: tuple[int, ...]) -> Callable[..., Any]:
+        return _bound(lambda state: nnx.jit_partial(function, state, donate_argnums=consumes, graph=False))
+
+    return compiled(agent, _in_place(compile))
+
+
+def _in_place(compile: Compile) -> Compile:
+    """`compile` for functions that mutate the state they consume: the program does not return it."""
+
+    def compile_in_place(function: Callable[..., Any], consumes: tuple[int, ...]) -> Callable[..., Any]:
+        if not consumes:
+            return compile(function, consumes)
+
+        @wraps(function)
+        def result(*arguments: Any) -> Any:
+            return function(*arguments)[1]
+
+        program = compile(result, consumes)
+
+        @wraps(function)
+        def run(state: Any, *arguments: Any) -> tuple[Any, Any]:
+            return state, program(state, *arguments)
+
+        return run
+
+    return compile_in_place
+
+
+def _bound(bind: Callable[[Any], Callable[..., Any]]) -> Callable[..., Any]:
+    """A function that binds each state object at its first call, and forgets it with the object."""
+    programs = WeakKeyDictionary()
+
+    def run(state: Any, *arguments: Any) -> Any:
+        program = programs.get(state)
+        if program is None:
+            program = programs[state] = bind(state)
+        return program(*arguments)
+
+    return run
+
+
+class Split(NamedTuple):
+    """A state object taken apart."""
+
+    graphdef: nnx.GraphDef
+    leaves: nnx.State
+
+
+def split(agent: Agent) -> Agent:
+    """Mode: the object is split once and stays so; jax.jit sees arrays, and merges them inside."""
+
+    def compile(function: Callable[..., Any], consumes: tuple[int, ...]) -> Callable[..., Any]:
+        @wraps(function)
+        def merged(state: Split, *arguments: Any) -> Any:
+            whole = nnx.merge(*state)
+            result = function(whole, *arguments)
+            return (take_apart(whole), result[1]) if consumes else result
+
+        return jax.jit(merged, donate_argnums=consumes)
+
+    def take_apart(state: Any) -> Split:
+        graphdef, leaves = nnx.split(state)
+        return Split(graphdef, nnx.as_pure(leaves))
+
+    def init(seed: int, weights: Weights | None = None) -> Split:
+        return take_apart(agent.init(seed, weights))
+
+    def export(state: Split) -> Weights:
+        return agent.export(nnx.merge(*state))
+
+    return replace(compiled(agent, compile), init=init, export=export)
+
+
+def chunk(agent: Agent, length: int) -> Agent:
+    """Unit: one program for `length` iterations."""
+
+    @nnx.scan(length=length, in_axes=nnx.Carry, out_axes=(nnx.Carry, 0))
+    def iterate(state: Any) -> tuple[Any, Any]:
+        state, batch = agent.rollout(state)
+        return agent.update(state, batch)
+
+    return replace(agent, iterate=iterate)
+
+
+backend = Backend(
+    modes={
+        "eager": xla.eager,
+        "none": xla.none,
+        "jit": jit,
+        "cached_partial": cached_partial,
+        "jit_partial": jit_partial,
+        "split": split,
+    },
+    units={"phase": xla.phase, "iteration": xla.iteration, "chunk": chunk},
+    block=xla.block,
+    fetch=xla.fetch,
+    compiles=xla.compiles,
+)
+
+
+def _to_weights(params: nnx.State, prefix: str) -> Weights:
+    return xla.named(_towers(params), prefix)
+
+
+def _from_weights(template: nnx.State, weights: Weights, prefix: str) -> nnx.State:
+    towers = xla.unnamed(_towers(template), weights, prefix)
+    return nnx.State({name: {"layers": layers} for name, layers in towers.items()})
+
+
+def _towers(params: nnx.State) -> dict[str, Any]:
+    # An MLP keeps its layers in a list; canonical names leave the list out: actor/0/kernel.
+    return {name: tower["layers"] for name, tower in params.items()}
+
+
+LAYOUT = xla.Layout(to_weights=_to_weights, from_weights=_from_weights)
+"""Parameters are the pure `nnx.State` of a module made of MLPs."""
+
+
+class MLP(nnx.Module):
+    """Tanh layers with orthogonal weights and zero biases, then a linear head of its own scale."""
+
+    def __init__(
+        self,
+        inputs: int,
+        hidden: tuple[int, ...],
+        outputs: int,
+        head_scale: float,
+        dtype: jnp.dtype,
+        *,
+        rngs: nnx.Rngs,
+    ) -> None:
+        widths = (inputs, *hidden, outputs)
+        scales = (*[2**0.5] * len(hidden), head_scale)
+        self.dtype = dtype
+        self.layers = nnx.List(
+            nnx.Linear(
+                *sizes,
+                kernel_init=nnx.initializers.orthogonal(scale),
+                dtype=dtype,
+                param_dtype=dtype,
+                rngs=rngs,
+            )
+            for *sizes, scale in zip(widths, widths[1:], scales, strict=False)
+        )
+
+    def __call__(self, x: Shaped[Array, "*B I"]) -> Float[Array, "*B O"]:
+        *hidden, head = self.layers
+        x = x.astype(self.dtype)
+        for layer in hidden:
+            x = nnx.tanh(layer(x))
+        return head(x)

@@ -1,0 +1,78 @@
+"""The matrix on one screen: which algorithm in which backend, compiled how.
+
+Reading it imports no framework; `load` imports exactly one pair. A test holds it against the disk and
+against what each backend really offers.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib import import_module
+from typing import Literal
+
+from benchback.agent import Agent, Backend
+
+ALGORITHMS = {"ppo": "Proximal policy optimisation, discrete actions"}
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What a backend offers, known without importing it."""
+
+    title: str
+    family: Literal["jax", "torch"]
+    modes: tuple[str, ...]
+    best: str
+    """The mode to use unless told otherwise."""
+    units: tuple[str, ...] = ("phase", "iteration", "chunk")
+
+
+BACKENDS = {
+    "linen": Spec("Flax Linen", "jax", ("eager", "none", "jit"), "jit"),
+    "nnx": Spec(
+        "Flax NNX", "jax", ("eager", "none", "jit", "cached_partial", "jit_partial", "split"), "cached_partial"
+    ),
+    "equinox": Spec("Equinox", "jax", ("eager", "none", "filter_jit", "flatten"), "flatten"),
+    "haiku": Spec("Haiku", "jax", ("eager", "none", "jit"), "jit"),
+    "purejax": Spec("plain JAX", "jax", ("eager", "none", "jit"), "jit"),
+    "pytorch": Spec(
+        "PyTorch",
+        "torch",
+        ("none", "env_jit", "script", "compile", "cudagraphs"),
+        "compile",
+        units=("phase", "iteration"),
+    ),
+}
+
+
+def choose(kind: str, name: str, known: Iterable[str]) -> str:
+    """`name` if it is known, else a ValueError that suggests the nearest known one."""
+    known = list(known)
+    if name in known:
+        return name
+    near = get_close_matches(name, known, n=1, cutoff=0)[0]
+    raise ValueError(f"{kind}={name} is unknown; did you mean {near}? Known: {', '.join(known)}")
+
+
+def check_execution(backend: str, mode: str, unit: str) -> None:
+    """Raise a ValueError that names the remedy unless `backend` can run in `mode` and `unit`."""
+    spec = BACKENDS[choose("backend", backend, BACKENDS)]
+    choose(f"mode of {backend}", mode, spec.modes)
+    choose("unit", unit, BACKENDS["linen"].units)
+    if unit not in spec.units:
+        raise ValueError(f"unit={unit} does not fit {backend}: no program of it spans iterations; use --unit phase")
+    if mode == "eager" and unit == "chunk":
+        raise ValueError("mode=eager does not fit unit=chunk: eager has no programs to fuse; use --unit phase")
+
+
+def load(algorithm: str, backend: str) -> tuple[Callable[..., Agent], Backend]:
+    """`make(config, env) -> Agent` of the algorithm in that backend, and the backend; imports only these."""
+    choose("algorithm", algorithm, ALGORITHMS)
+    choose("backend", backend, BACKENDS)
+    implementation = import_module(f"benchback.algorithms.{algorithm}.{backend}")
+    return implementation.make, import_module(f"benchback.backends.{backend}").backend
+
+
+def execute(agent: Agent, backend: Backend, mode: str, unit: str, length: int = 1) -> Agent:
+    """The agent as it will run: fused to `unit` (a chunk covers `length` iterations), compiled by `mode`."""
+    return backend.modes[mode](backend.units[unit](agent, length))
