@@ -50,8 +50,12 @@ def choose(kind: str, name: str, known: Iterable[str]) -> str:
     known = list(known)
     if name in known:
         return name
-    near = get_close_matches(name, known, n=1, cutoff=0)[0]
-    raise ValueError(f"{kind}={name} is unknown; did you mean {near}? Known: {', '.join(known)}")
+    raise ValueError(f"{kind}={name} is unknown; did you mean {nearest(name, known)}? Known: {', '.join(known)}")
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The known name that reads most like `name`."""
+    return get_close_matches(name, list(known), n=1, cutoff=0)[0]
 
 
 def check_execution(backend: str, mode: str, unit: str) -> None:
@@ -63,6 +67,12 @@ def check_execution(backend: str, mode: str, unit: str) -> None:
         raise ValueError(f"unit={unit} does not fit {backend}: no program of it spans iterations; use --unit phase")
     if mode == "eager" and unit == "chunk":
         raise ValueError("mode=eager does not fit unit=chunk: eager has no programs to fuse; use --unit phase")
+
+
+def config(algorithm: str) -> type:
+    """The algorithm's Config class."""
+    choose("algorithm", algorithm, ALGORITHMS)
+    return import_module(f"benchback.algorithms.{algorithm}.config").Config
 
 
 def load(algorithm: str, backend: str) -> tuple[Callable[..., Agent], Backend]:

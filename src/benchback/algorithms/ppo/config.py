@@ -1,7 +1,7 @@
 """What a PPO run may vary. Integers and words give programs their shape, floats travel as data."""
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 MODEL_SIZES = {"small": (64, 64), "medium": (256,) * 3, "large": (1024,) * 6}
 
@@ -24,6 +24,8 @@ class Hyper(NamedTuple):
 @dataclass(frozen=True)
 class Config:
     """Proximal policy optimisation."""
+
+    algorithm: ClassVar[str] = "ppo"
 
     num_envs: int = 32
     """Environments stepped side by side."""

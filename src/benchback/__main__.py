@@ -1,0 +1,5 @@
+"""`python -m benchback`."""
+
+from benchback.cli import main
+
+main()

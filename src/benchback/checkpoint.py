@@ -1,0 +1,101 @@
+"""Checkpoints: canonical weights, optimiser state, environment and random stream in one safetensors file.
+
+One file, because one file can be replaced atomically; what is not an array (iteration, resolved run) is
+JSON in its header. Nothing here can execute code: there is no pickle and no torch.load.
+"""
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from benchback.agent import Weights
+
+FORMAT = "benchback-checkpoint"
+VERSION = 1
+
+
+class CheckpointError(ValueError):
+    """A file that is not a checkpoint we can trust; the message names the remedy."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A training run between two iterations."""
+
+    weights: Weights
+    iteration: int
+    """Iterations done."""
+    run: dict[str, Any]
+    """The resolved run, as `Run.to_dict` gives it."""
+
+    def __post_init__(self) -> None:
+        if self.iteration < 0:
+            raise CheckpointError(f"iteration={self.iteration} must not be negative")
+
+
+def write(path: Path, checkpoint: Checkpoint) -> None:
+    """Write atomically: after a crash at any moment `path` holds the old or the new checkpoint, whole."""
+    weights = {name: np.ascontiguousarray(array) for name, array in sorted(checkpoint.weights.items())}
+    header = {
+        "format": FORMAT,
+        "version": str(VERSION),
+        "iteration": str(checkpoint.iteration),
+        "run": json.dumps(checkpoint.run, sort_keys=True),
+        "sha256": _digest(weights),
+    }
+    partial = path.with_name(path.name + ".partial")
+    with partial.open("wb") as file:
+        file.write(save(weights, metadata=header))
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+
+
+def read(path: Path) -> Checkpoint:
+    """The checkpoint at `path`; a CheckpointError if it is damaged, foreign or of a newer version."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read ({error.strerror}); give a run folder of `benchback train`") from None
+    header = _header(path, data)
+    if header.get("format") != FORMAT:
+        raise CheckpointError(f"{path}: a safetensors file, but not a benchback checkpoint; give a run folder")
+    if int(header.get("version", "0")) > VERSION:
+        raise CheckpointError(f"{path}: written by a newer benchback (format {header['version']}); upgrade to read it")
+    try:
+        weights = load(data)
+        checkpoint = Checkpoint(weights, int(header["iteration"]), json.loads(header["run"]))
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise CheckpointError(f"{path}: damaged ({error}); use an earlier copy") from None
+    if _digest(weights) != header.get("sha256"):
+        raise CheckpointError(f"{path}: damaged (checksum differs); use an earlier copy")
+    return checkpoint
+
+
+def _header(path: Path, data: bytes) -> dict[str, str]:
+    if data[:2] in (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"):
+        raise CheckpointError(f"{path}: a pickle or zip file, which could run code; refused. Give a .safetensors file")
+    length = int.from_bytes(data[:8], "little")
+    if len(data) < 8 or length > len(data) - 8:
+        raise CheckpointError(f"{path}: truncated or not a safetensors file; use an earlier copy")
+    try:
+        metadata = json.loads(data[8 : 8 + length]).get("__metadata__", {})
+    except (ValueError, AttributeError):
+        raise CheckpointError(f"{path}: damaged header or not a safetensors file; use an earlier copy") from None
+    return metadata if isinstance(metadata, dict) else {}
+
+
+def _digest(weights: Weights) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(weights):
+        array = weights[name]
+        digest.update(f"{name}:{array.dtype.str}:{array.shape};".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,57 @@
+"""Advantages and returns over time-major tensors."""
+
+import torch
+from jaxtyping import Bool, Float, Num
+from torch import Tensor
+
+
+def successor_value(
+    value: Float[Tensor, "T E"],
+    last_value: Float[Tensor, "E"],
+    final_value: Float[Tensor, "T E"],
+    truncated: Bool[Tensor, "T E"],
+) -> Float[Tensor, "T E"]:
+    """V of the observation that followed each step: of the final one where the episode was cut by a time limit."""
+    following = torch.cat([value[1:], last_value[None]])
+    return torch.where(truncated, final_value, following)
+
+
+def gae(
+    reward: Float[Tensor, "T E"],
+    value: Float[Tensor, "T E"],
+    next_value: Float[Tensor, "T E"],
+    terminated: Bool[Tensor, "T E"],
+    done: Bool[Tensor, "T E"],
+    *,
+    gamma: Float[Tensor, ""],
+    lam: Float[Tensor, ""],
+) -> Float[Tensor, "T E"]:
+    """Generalised advantage estimation; bootstraps through truncation, never through termination.
+
+    A_t = delta_t + gamma lambda (1 - done_t) A_{t+1}, delta_t = r_t + gamma (1 - terminated_t) V_{t+1} - V_t
+    (Schulman et al. 2016, equation 16).
+    """
+    delta = reward + gamma * next_value.masked_fill(terminated, 0) - value
+    decay = torch.where(done, 0, gamma * lam).to(delta.dtype)
+    return _accumulate(delta, decay)
+
+
+def _accumulate(delta: Float[Tensor, "T E"], decay: Float[Tensor, "T E"]) -> Float[Tensor, "T E"]:
+    """A_t = delta_t + decay_t A_{t+1}, in log2 T rounds.
+
+    Before each round A_t sums the next `reach` steps and decay_t is what carries A_{t+reach} to t, so one
+    round doubles the reach. T rounds of a plain loop would cost torch T kernel launches.
+    """
+    reach, num_steps = 1, delta.shape[0]
+    advantage = delta
+    while reach < num_steps:
+        # Out of place: the rows of one round overlap those they read from.
+        advantage = torch.cat([advantage[:-reach] + decay[:-reach] * advantage[reach:], advantage[-reach:]])
+        decay = torch.cat([decay[:-reach] * decay[reach:], decay[-reach:]])
+        reach *= 2
+    return advantage
+
+
+def mean_where(x: Num[Tensor, "T E"], mask: Bool[Tensor, "T E"]) -> Float[Tensor, ""]:
+    """Mean of the masked entries; NaN where there are none."""
+    return torch.where(mask, x, 0).sum() / mask.sum()
