@@ -16,12 +16,13 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from benchback.agent import Weights
+from benchback.errors import InputError
 
 FORMAT = "benchback-checkpoint"
 VERSION = 1
 
 
-class CheckpointError(ValueError):
+class CheckpointError(InputError):
     """A file that is not a checkpoint we can trust; the message names the remedy."""
 
 
@@ -35,21 +36,17 @@ class Checkpoint:
     run: dict[str, Any]
     """The resolved run, as `Run.to_dict` gives it."""
 
-    def __post_init__(self) -> None:
-        if self.iteration < 0:
-            raise CheckpointError(f"iteration={self.iteration} must not be negative")
-
 
 def write(path: Path, checkpoint: Checkpoint) -> None:
     """Write atomically: after a crash at any moment `path` holds the old or the new checkpoint, whole."""
-    weights = {name: np.ascontiguousarray(array) for name, array in sorted(checkpoint.weights.items())}
+    weights = {name: np.asarray(array, order="C") for name, array in sorted(checkpoint.weights.items())}
     header = {
         "format": FORMAT,
         "version": str(VERSION),
         "iteration": str(checkpoint.iteration),
         "run": json.dumps(checkpoint.run, sort_keys=True),
-        "sha256": _digest(weights),
     }
+    header["sha256"] = _digest(header, weights)
     partial = path.with_name(path.name + ".partial")
     with partial.open("wb") as file:
         file.write(save(weights, metadata=header))
@@ -66,17 +63,16 @@ def read(path: Path) -> Checkpoint:
         raise CheckpointError(f"{path}: cannot be read ({error.strerror}); give a run folder of `benchback train`") from None
     header = _header(path, data)
     if header.get("format") != FORMAT:
-        raise CheckpointError(f"{path}: a safetensors file, but not a benchback checkpoint; give a run folder")
-    if int(header.get("version", "0")) > VERSION:
-        raise CheckpointError(f"{path}: written by a newer benchback (format {header['version']}); upgrade to read it")
+        raise CheckpointError(f"{path}: not a benchback checkpoint; give a run folder of `benchback train`")
+    if header.get("version") != str(VERSION):
+        raise CheckpointError(f"{path}: format {header.get('version')}, newer than {VERSION}; upgrade benchback")
     try:
         weights = load(data)
-        checkpoint = Checkpoint(weights, int(header["iteration"]), json.loads(header["run"]))
-    except (SafetensorError, KeyError, ValueError) as error:
+    except SafetensorError as error:
         raise CheckpointError(f"{path}: damaged ({error}); use an earlier copy") from None
-    if _digest(weights) != header.get("sha256"):
+    if _digest(header, weights) != header.get("sha256"):
         raise CheckpointError(f"{path}: damaged (checksum differs); use an earlier copy")
-    return checkpoint
+    return Checkpoint(weights, int(header["iteration"]), json.loads(header["run"]))
 
 
 def _header(path: Path, data: bytes) -> dict[str, str]:
@@ -92,10 +88,12 @@ def _header(path: Path, data: bytes) -> dict[str, str]:
     return metadata if isinstance(metadata, dict) else {}
 
 
-def _digest(weights: Weights) -> str:
+def _digest(header: dict[str, str], weights: Weights) -> str:
     digest = hashlib.sha256()
+    for name in ("format", "version", "iteration", "run"):
+        digest.update(f"{name}={header.get(name)};".encode())
     for name in sorted(weights):
         array = weights[name]
         digest.update(f"{name}:{array.dtype.str}:{array.shape};".encode())
-        digest.update(np.ascontiguousarray(array).tobytes())
+        digest.update(array.tobytes())
     return digest.hexdigest()

@@ -6,11 +6,13 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from types import FrameType
 from typing import Any, Generic, TypeVar
 
 from benchback import __version__
+from benchback.errors import InputError
 
 USAGE = """\
 benchback: which neural-network backend should I build my reinforcement-learning project on?
@@ -112,9 +114,7 @@ def main() -> None:
 
         verb = choose("verb", arguments[0], VERBS)
         sys.exit(VERBS[verb](arguments[1:]))
-    except ValueError as error:
-        if os.environ.get("BENCHBACK_TRACEBACK"):
-            raise
+    except InputError as error:
         fail(str(error), 2)
     except BrokenPipeError:
         sys.stderr.close()
@@ -141,14 +141,14 @@ def parse(flags: Any, arguments: list[str], verb: str, default: Any = None) -> A
 def positional(arguments: list[str], verb: str, what: str) -> tuple[str, list[str]]:
     """The leading positional argument and the rest."""
     if not arguments or arguments[0].startswith("-"):
-        raise ValueError(f"{verb} needs {what}; see benchback {verb} --help")
+        raise InputError(f"{verb} needs {what}; see benchback {verb} --help")
     return arguments[0], arguments[1:]
 
 
 def limit_threads(threads: int) -> None:
     """Set the thread count of every library, before any of them is imported."""
     if threads < 1:
-        raise ValueError(f"threads={threads} must be at least 1")
+        raise InputError(f"threads={threads} must be at least 1")
     # NPROC is what XLA's CPU client sizes its pool by.
     for name in ("NPROC", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = str(threads)
@@ -172,13 +172,13 @@ def train(arguments: list[str]) -> int:
     flags_type = TrainFlags[Run[registry.config(fields["algorithm"])]]
     flags = parse(flags_type, arguments, f"train {algorithm}", default)
     if flags.checkpoint_every < 1:
-        raise ValueError(f"checkpoint_every={flags.checkpoint_every} must be at least 1")
+        raise InputError(f"checkpoint_every={flags.checkpoint_every} must be at least 1")
     return run_training(flags, checkpoint)
 
 
 def value_of(option: str, arguments: list[str]) -> str | None:
     """What follows `option` on the command line, if it is there; needed before the rest can be parsed."""
-    for argument, following in zip(arguments, [*arguments[1:], None], strict=True):
+    for argument, following in zip_longest(arguments, arguments[1:]):
         if argument == option:
             return following
         if argument.startswith(option + "="):
@@ -196,13 +196,18 @@ def run_training(flags: TrainFlags, checkpoint: Any) -> int:
     limit_threads(flags.threads)
     if run.config.dtype == "float64":
         os.environ["JAX_ENABLE_X64"] = "1"
-    place, elapsed_s = open_folder(flags, checkpoint)
+    continues = checkpoint is not None and run.to_dict() == checkpoint.run
+    path = flags.resume if continues else flags.out or folder.default_path(run)
+    if not continues:
+        folder.check_free(path)
+    training = train(run, checkpoint)
+    place, elapsed_s = folder.reopen(path, checkpoint) if continues else (folder.create(path, run), 0.0)
     done = checkpoint.iteration if checkpoint else 0
     saved = done
     interrupted = on_interrupt()
     started = time.perf_counter() - elapsed_s
     with reporter(run, done, flags.json) as report:
-        for progress in train(run, checkpoint):
+        for progress in training:
             seconds = time.perf_counter() - started
             rows = numbered(progress, run, seconds)
             place.append(rows)
@@ -215,19 +220,6 @@ def run_training(flags: TrainFlags, checkpoint: Any) -> int:
                 break
     report.finish(place, interrupted())
     return 130 if interrupted() else 0
-
-
-def open_folder(flags: TrainFlags, checkpoint: Any) -> tuple[Any, float]:
-    """The folder to write to and the seconds it already holds: the resumed one if the run is the same, else new."""
-    from benchback import folder
-
-    run = flags.run
-    if checkpoint is None or run.to_dict() != checkpoint.run:
-        return folder.create(flags.out or folder.default_path(run), run), 0.0
-    place = folder.Folder(flags.resume)
-    place.rewind(checkpoint.iteration)
-    rows = place.rows()
-    return place, float(rows[-1]["seconds"]) if rows else 0.0
 
 
 def numbered(progress: Any, run: Any, seconds: float) -> list[dict[str, Any]]:
@@ -264,7 +256,7 @@ def evaluate(arguments: list[str]) -> int:
     path, rest = positional(arguments, "eval", "a run folder")
     flags = parse(EvalFlags, rest, "eval RUN")
     if flags.episodes < 1:
-        raise ValueError(f"episodes={flags.episodes} must be at least 1")
+        raise InputError(f"episodes={flags.episodes} must be at least 1")
     limit_threads(flags.threads)
     _, checkpoint = folder.open_run(Path(path))
     run = Run.from_dict(checkpoint.run)
@@ -308,9 +300,9 @@ def demo(arguments: list[str]) -> int:
 
     flags = parse(DemoFlags, arguments, "demo")
     if flags.out.exists():
-        raise ValueError(f"{flags.out} exists; choose another --out or remove it")
+        raise InputError(f"{flags.out} exists; choose another --out or remove it")
     if flags.iterations < 3:
-        raise ValueError(f"iterations={flags.iterations} must be at least 3 to tell compiling from training")
+        raise InputError(f"iterations={flags.iterations} must be at least 3 to tell compiling from training")
     outcome = compare_backends(flags.out, flags.iterations)
     print_demo(outcome, flags.out, flags.json)
     return 0 if all(row["parity"] == "pass" and not row["error"] for row in outcome) else 1

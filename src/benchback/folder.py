@@ -14,6 +14,7 @@ import yaml
 
 from benchback import checkpoint
 from benchback.checkpoint import Checkpoint
+from benchback.errors import InputError
 from benchback.train import Progress, Run
 
 
@@ -61,20 +62,33 @@ class Folder:
 
 def create(path: Path, run: Run) -> Folder:
     """A new run folder; refused if something is there already."""
-    if path.exists():
-        raise ValueError(f"{path} exists; choose another --out, or continue it with --resume {path}")
+    check_free(path)
     path.mkdir(parents=True)
     folder = Folder(path)
     folder.config.write_text(yaml.safe_dump(run.to_dict(), sort_keys=False))
     return folder
 
 
+def check_free(path: Path) -> None:
+    """Refuse a path where something is."""
+    if path.exists():
+        raise InputError(f"{path} exists; choose another --out, or continue it with --resume {path}")
+
+
 def open_run(path: Path) -> tuple[Folder, Checkpoint]:
     """The run folder at `path` and its checkpoint."""
     folder = Folder(path)
     if not path.is_dir():
-        raise ValueError(f"{path} is not a run folder; give one that `benchback train` wrote")
+        raise InputError(f"{path} is not a run folder; give one that `benchback train` wrote")
     return folder, checkpoint.read(folder.checkpoint)
+
+
+def reopen(path: Path, at: Checkpoint) -> tuple[Folder, float]:
+    """The folder of a run that continues from `at`, and the seconds it has run until there."""
+    folder = Folder(path)
+    folder.rewind(at.iteration)
+    rows = folder.rows()
+    return folder, float(rows[-1]["seconds"]) if rows else 0.0
 
 
 def save(folder: Folder, progress: Progress, run: Run) -> None:
@@ -96,7 +110,7 @@ def _mapping(loader: _UniqueKeys, node: yaml.MappingNode) -> dict[Any, Any]:
     keys = [loader.construct_object(key) for key, _ in node.value]
     for key in keys:
         if keys.count(key) > 1:
-            raise ValueError(f"{key} is given twice{node.start_mark}; keep one")
+            raise InputError(f"{key} is given twice in line {node.start_mark.line + 1} and after; keep one")
     return {key: loader.construct_object(value, deep=True) for key, (_, value) in zip(keys, node.value, strict=True)}
 
 
@@ -108,11 +122,11 @@ def read_config(path: Path) -> dict[str, Any]:
     try:
         content = yaml.load(path.read_text(), _UniqueKeys)
     except OSError as error:
-        raise ValueError(f"--config {path}: cannot be read ({error.strerror})") from None
+        raise InputError(f"--config {path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
-        raise ValueError(f"--config {path}: not a text file; give YAML as in a run folder's config.yaml") from None
+        raise InputError(f"--config {path}: not a text file; give YAML as in a run folder's config.yaml") from None
     except yaml.YAMLError as error:
-        raise ValueError(f"--config {path}: not plain YAML ({' '.join(str(error).split())})") from None
+        raise InputError(f"--config {path}: not plain YAML ({' '.join(str(error).split())})") from None
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
-        raise ValueError(f"--config {path}: must be a mapping of field names to values, e.g. `num_envs: 32`")
+        raise InputError(f"--config {path}: must be a mapping of field names to values, e.g. `num_envs: 32`")
     return content

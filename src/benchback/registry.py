@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import Literal
 
 from benchback.agent import Agent, Backend
+from benchback.errors import InputError
 
 ALGORITHMS = {"ppo": "Proximal policy optimisation, discrete actions"}
 
@@ -46,11 +47,11 @@ BACKENDS = {
 
 
 def choose(kind: str, name: str, known: Iterable[str]) -> str:
-    """`name` if it is known, else a ValueError that suggests the nearest known one."""
+    """`name` if it is known, else an InputError that suggests the nearest known one."""
     known = list(known)
     if name in known:
         return name
-    raise ValueError(f"{kind}={name} is unknown; did you mean {nearest(name, known)}? Known: {', '.join(known)}")
+    raise InputError(f"{kind}={name} is unknown; did you mean {nearest(name, known)}? Known: {', '.join(known)}")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -59,14 +60,14 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def check_execution(backend: str, mode: str, unit: str) -> None:
-    """Raise a ValueError that names the remedy unless `backend` can run in `mode` and `unit`."""
+    """Raise an InputError that names the remedy unless `backend` can run in `mode` and `unit`."""
     spec = BACKENDS[choose("backend", backend, BACKENDS)]
     choose(f"mode of {backend}", mode, spec.modes)
     choose("unit", unit, BACKENDS["linen"].units)
     if unit not in spec.units:
-        raise ValueError(f"unit={unit} does not fit {backend}: no program of it spans iterations; use --unit phase")
+        raise InputError(f"unit={unit} does not fit {backend}: no program of it spans iterations; use --unit phase")
     if mode == "eager" and unit == "chunk":
-        raise ValueError("mode=eager does not fit unit=chunk: eager has no programs to fuse; use --unit phase")
+        raise InputError("mode=eager does not fit unit=chunk: eager has no programs to fuse; use --unit phase")
 
 
 def config(algorithm: str) -> type:

@@ -61,6 +61,8 @@ class Reporter:
             print(json.dumps({"event": "interrupted" if interrupted else "done", "folder": str(folder.path)}))
         elif interrupted:
             print(f"interrupted; continue with: benchback train --resume {folder.path}")
+        elif not self.last_row:
+            print(f"no episode ended, or nothing was left to train; files in {folder.path}")
         else:
             print(f"return {self.last_row.get('episode_return', math.nan):.1f}; files in {folder.path}")
 

@@ -13,6 +13,7 @@ import numpy as np
 from benchback import envs, registry
 from benchback.agent import Agent, Backend, Weights
 from benchback.checkpoint import Checkpoint, CheckpointError
+from benchback.errors import InputError
 
 Config = TypeVar("Config")
 
@@ -40,11 +41,11 @@ class Run(Generic[Config]):
         registry.check_execution(self.backend, self.compile_mode, self.unit)
         envs.check(self.env)
         if self.framework == "jax" and self.env.startswith("torch/"):
-            raise ValueError(f"env={self.env} is native to PyTorch; use --backend pytorch, or gymnax/{self.env[6:]}")
+            raise InputError(f"env={self.env} is native to PyTorch; use --backend pytorch, or gymnax/{self.env[6:]}")
         if not 0 <= self.seed < 2**32:
-            raise ValueError(f"seed={self.seed} must lie between 0 and {2**32 - 1}")
+            raise InputError(f"seed={self.seed} must lie between 0 and {2**32 - 1}")
         if self.unit == "chunk" and (self.chunk < 1 or self.config.num_iterations % self.chunk):
-            raise ValueError(
+            raise InputError(
                 f"chunk={self.chunk} does not divide the {self.config.num_iterations} iterations; "
                 f"choose a divisor, e.g. {self.config.num_iterations} for one program"
             )
@@ -85,7 +86,7 @@ class Run(Generic[Config]):
         for name in flat:
             if name not in known:
                 near = registry.nearest(name, known)
-                raise ValueError(f"{name} is not a field of a {algorithm} run; did you mean {near}?")
+                raise InputError(f"{name} is not a field of a {algorithm} run; did you mean {near}?")
         values = {name: _typed(known[name], x) for name, x in flat.items()}
         config = config_class(**{name: x for name, x in values.items() if name not in own})
         return cls(config=config, **{name: x for name, x in values.items() if name in own})
@@ -113,10 +114,23 @@ def build(run: Run) -> tuple[Agent, Backend]:
 
 
 def train(run: Run, checkpoint: Checkpoint | None = None) -> Iterator[Progress]:
-    """Train from the start, or from where `checkpoint` stands, to the last iteration."""
+    """Train from the start, or from where `checkpoint` stands, to the last iteration.
+
+    What cannot run is refused here; the work happens as the iterator is driven.
+    """
+    start = checkpoint.iteration if checkpoint else 0
+    remaining = run.config.num_iterations - start
+    if remaining < 0 or remaining % run.length:
+        raise InputError(
+            f"{start} of {run.config.num_iterations} iterations are done, and programs of {run.length} do not "
+            "lead to the end; choose another --num-iterations, --chunk or --unit"
+        )
     agent, backend = build(run)
     state = agent.init(run.seed, transplantable(run, checkpoint) if checkpoint else None)
-    iteration = checkpoint.iteration if checkpoint else 0
+    return _loop(run, agent, backend, state, start)
+
+
+def _loop(run: Run, agent: Agent, backend: Backend, state: Any, iteration: int) -> Iterator[Progress]:
     while iteration < run.config.num_iterations:
         compiles = backend.compiles()
         state, metrics = advance(agent, state)
@@ -144,34 +158,45 @@ def transplantable(run: Run, checkpoint: Checkpoint) -> Weights:
         )
     if (theirs.framework, theirs.env, theirs.config.num_envs) == (run.framework, run.env, run.config.num_envs):
         return checkpoint.weights
-    return {name: x for name, x in checkpoint.weights.items() if name != "rng" and not name.startswith("env/")}
+    return network_of(checkpoint.weights)
+
+
+NOISE_STEPS = 128
+"""Steps whose randomness an evaluation draws at once."""
 
 
 def evaluate(run: Run, weights: Weights, episodes: int, seed: int = 0, max_steps: int = 100_000) -> np.ndarray:
-    """Returns of the first `episodes` episodes, one in each of as many environments, acting greedily."""
+    """Returns of the first episode in each of `episodes` environments, acting greedily; NaN where unfinished."""
     make, backend = registry.load(run.algorithm, run.backend)
     env = envs.make(run.env, episodes, run.framework)
-    config = replace(run.config, num_envs=episodes, num_minibatches=1)
-    agent = make(config, env)
+    agent = make(replace(run.config, num_envs=episodes, num_minibatches=1), env)
 
     def play(state: Any, scene: Any) -> Any:
         env_state, noise = scene
         return env.step(env_state, agent.act(state, env_state.obs), noise)
 
-    player = backend.modes[run.compile_mode](replace(agent, act=play))
-    network = {name: x for name, x in weights.items() if name != "rng" and not name.startswith("env/")}
-    state = agent.init(seed, network)
-    random = env.random(seed)
-    env_state = env.reset(random)
-    returns, open_ = np.full(episodes, np.nan), np.ones(episodes, bool)
-    for _ in range(max_steps):
-        env_state, step = player.act(state, (env_state, env.draw(random, 1)[0]))
-        done, episode_return = backend.fetch((step.terminated | step.truncated, step.episode_return))
-        returns[open_ & done] = episode_return[open_ & done]
-        open_ &= ~done
-        if not open_.any():
+    # Compiled as one function, policy and environment together.
+    play = backend.modes[run.compile_mode](replace(agent, act=play)).act
+    state = agent.init(seed, network_of(weights))
+    env_state = env.reset(env.random(seed))
+    returns, running = np.full(episodes, np.nan), np.ones(episodes, bool)
+    for t in range(max_steps):
+        if t % NOISE_STEPS == 0:
+            noise = env.draw(env.random(seed + 1 + t // NOISE_STEPS), NOISE_STEPS)
+        env_state, step = play(state, (env_state, noise[t % NOISE_STEPS]))
+        outcome = {"done": step.terminated | step.truncated, "episode_return": step.episode_return}
+        outcome = backend.fetch(outcome)
+        ended = running & outcome["done"].astype(bool)
+        returns[ended] = outcome["episode_return"][ended]
+        running &= ~ended
+        if not running.any():
             break
     return returns
+
+
+def network_of(weights: Weights) -> Weights:
+    """Network and optimiser without the environment and the random stream."""
+    return {name: x for name, x in weights.items() if name != "rng" and not name.startswith("env/")}
 
 
 def _rows(metrics: dict[str, np.ndarray], length: int) -> list[dict[str, float]]:
@@ -180,15 +205,15 @@ def _rows(metrics: dict[str, np.ndarray], length: int) -> list[dict[str, float]]
 
 
 def _typed(field: Field, value: Any) -> Any:
-    """`value` as the type of the field's default, or a ValueError."""
+    """`value` as the type of the field's default, or an InputError."""
     if isinstance(field.default, tuple) and isinstance(value, list | tuple):
         return tuple(value)
     if type(field.default) is float and type(value) is int:
         return float(value)
     if type(value) is not type(field.default):
         kind = type(field.default).__name__
-        raise ValueError(f"{field.name}={value!r} must be of type {kind}, e.g. {field.default!r}")
+        raise InputError(f"{field.name}={value!r} must be of type {kind}, e.g. {field.default!r}")
     choices = get_args(field.type)
     if get_origin(field.type) is Literal and value not in choices:
-        raise ValueError(f"{field.name}={value} is unknown; did you mean {registry.nearest(value, choices)}?")
+        raise InputError(f"{field.name}={value} is unknown; did you mean {registry.nearest(value, choices)}?")
     return value

@@ -4,7 +4,7 @@ What an agent's function returns first is therefore the object it was given. The
 compiled program returns the rest only, since tree mode forbids returning an input.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import wraps
 from typing import Any, NamedTuple
@@ -86,7 +86,7 @@ class Split(NamedTuple):
     """A state object taken apart."""
 
     graphdef: nnx.GraphDef
-    leaves: nnx.State
+    leaves: Mapping[str, Any]
 
 
 def split(agent: Agent) -> Agent:
@@ -117,7 +117,7 @@ def split(agent: Agent) -> Agent:
 def chunk(agent: Agent, length: int) -> Agent:
     """Unit: one program for `length` iterations."""
 
-    @nnx.scan(length=length, in_axes=nnx.Carry, out_axes=(nnx.Carry, 0))
+    @nnx.scan(graph=False, length=length, in_axes=nnx.Carry, out_axes=(nnx.Carry, 0))
     def iterate(state: Any) -> tuple[Any, Any]:
         state, batch = agent.rollout(state)
         return agent.update(state, batch)
@@ -141,16 +141,16 @@ backend = Backend(
 )
 
 
-def _to_weights(params: nnx.State, prefix: str) -> Weights:
+def _to_weights(params: Mapping[str, Any], prefix: str) -> Weights:
     return xla.named(_towers(params), prefix)
 
 
-def _from_weights(template: nnx.State, weights: Weights, prefix: str) -> nnx.State:
+def _from_weights(template: Mapping[str, Any], weights: Weights, prefix: str) -> Mapping[str, Any]:
     towers = xla.unnamed(_towers(template), weights, prefix)
     return nnx.State({name: {"layers": layers} for name, layers in towers.items()})
 
 
-def _towers(params: nnx.State) -> dict[str, Any]:
+def _towers(params: Mapping[str, Any]) -> dict[str, Any]:
     # An MLP keeps its layers in a list; canonical names leave the list out: actor/0/kernel.
     return {name: tower["layers"] for name, tower in params.items()}
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchback.agent import Agent, Weights, compiled
+from benchback.errors import InputError
 
 _compile_durations_s: list[float] = []
 
@@ -96,7 +97,7 @@ UNITS = {"phase": phase, "iteration": iteration, "chunk": chunk}
 def dtype(name: str) -> jnp.dtype:
     """The floating-point type `name`, refused where this process would silently narrow it."""
     if name == "float64" and not jax.config.jax_enable_x64:
-        raise ValueError("dtype=float64 needs JAX's 64-bit mode; start Python with JAX_ENABLE_X64=1")
+        raise InputError("dtype=float64 needs JAX's 64-bit mode; start Python with JAX_ENABLE_X64=1")
     return jnp.dtype(name)
 
 

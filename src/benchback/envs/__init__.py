@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import Literal
 
 from benchback.envs.interface import Env
+from benchback.errors import InputError
 
 GYMNAX = (
     "CartPole-v1",
@@ -52,16 +53,16 @@ def ids() -> list[str]:
 
 
 def check(id: str) -> None:
-    """Raise a ValueError that names the remedy unless `id` is one of ours."""
+    """Raise an InputError that names the remedy unless `id` is one of ours."""
     suite, _, name = id.partition("/")
     if suite == "gymnax" and name in CONTINUOUS:
-        raise ValueError(
+        raise InputError(
             f"env={id} takes real-valued actions, and this policy chooses among discrete ones; "
             "choose an environment with discrete actions, e.g. gymnax/CartPole-v1"
         )
     if id not in ids():
         near = get_close_matches(id, ids(), n=1, cutoff=0) + get_close_matches(f"gymnax/{id}", ids(), n=1, cutoff=0.6)
-        raise ValueError(f"env={id} is unknown; did you mean {near[-1]}? `benchback list` shows all")
+        raise InputError(f"env={id} is unknown; did you mean {near[-1]}? `benchback list` shows all")
 
 
 def make(id: str, num_envs: int, framework: Literal["jax", "torch"]) -> Env:
@@ -69,7 +70,7 @@ def make(id: str, num_envs: int, framework: Literal["jax", "torch"]) -> Env:
     check(id)
     suite, _, name = id.partition("/")
     if suite == "torch" and framework == "jax":
-        raise ValueError(f"env={id} is native to PyTorch; use backend pytorch, or gymnax/{name}")
+        raise InputError(f"env={id} is native to PyTorch; use backend pytorch, or gymnax/{name}")
     env = import_module(f"benchback.envs.{suite}").make(name, num_envs)
     if env.framework == "jax" and framework == "torch":
         return import_module("benchback.envs.bridge").to_torch(env)

@@ -9,6 +9,7 @@ from gymnax.environments import spaces
 from jaxtyping import Array, Bool, Int, Key, Shaped
 
 from benchback.envs.interface import Env, EnvState, Step
+from benchback.errors import InputError
 
 
 def make(name: str, num_envs: int) -> Env:
@@ -16,7 +17,7 @@ def make(name: str, num_envs: int) -> Env:
     environment, params = gymnax.make(name)
     action_space = environment.action_space(params)
     if not isinstance(action_space, spaces.Discrete):
-        raise ValueError(
+        raise InputError(
             f"gymnax/{name} takes real-valued actions, and this policy chooses among discrete ones; "
             "choose an environment with discrete actions, e.g. gymnax/CartPole-v1"
         )
@@ -67,7 +68,7 @@ def vectorise(environment: Any, params: Any, id: str, num_envs: int, num_actions
         ongoing = EnvState(inner, obs, jnp.where(done, 0, episode_return), jnp.where(done, 0, episode_length))
         return ongoing, outcome
 
-    return Env(id, "jax", num_envs, observation_size, num_actions, reset, draw, step)
+    return Env(id, "jax", num_envs, observation_size, num_actions, jax.random.key, reset, draw, step)
 
 
 def _where(mask: Bool[Array, "E"], x: Any, y: Any) -> Any:

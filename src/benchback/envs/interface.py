@@ -49,8 +49,10 @@ class Env:
     observation_size: int
     """Observations are flattened to one axis."""
     num_actions: int
+    random: Callable[[int], Any]
+    """Seed -> source of randomness: a JAX key, a torch.Generator."""
     reset: Callable[[Any], EnvState]
-    """Source of randomness (a JAX key, a torch.Generator) -> state."""
+    """Source of randomness -> state."""
     draw: Callable[[Any, int], Any]
     """(source of randomness, T) -> noise of T steps, indexed by step along its first axis."""
     step: Callable[[EnvState, Any, Any], tuple[EnvState, Step]]

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
+from benchback.errors import InputError
+
 MODEL_SIZES = {"small": (64, 64), "medium": (256,) * 3, "large": (1024,) * 6}
 
 
@@ -74,23 +76,23 @@ class Config:
     def __post_init__(self) -> None:
         for name in ("num_envs", "num_steps", "num_iterations", "num_epochs", "num_minibatches"):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+                raise InputError(f"{name}={getattr(self, name)} must be at least 1")
         if any(size < 1 for size in self.hidden_sizes):
-            raise ValueError(f"hidden_sizes={self.hidden_sizes} must be positive, e.g. 64 64")
+            raise InputError(f"hidden_sizes={self.hidden_sizes} must be positive, e.g. 64 64")
         if self.batch_size % self.num_minibatches:
-            raise ValueError(
+            raise InputError(
                 f"num_minibatches={self.num_minibatches} does not divide the batch of {self.batch_size}; "
                 f"choose a divisor, e.g. {_nearest_divisor(self.batch_size, self.num_minibatches)}"
             )
         for name in ("learning_rate", "adam_epsilon", "max_grad_norm", "clip"):
             if not getattr(self, name) > 0:
-                raise ValueError(f"{name}={getattr(self, name)} must be greater than 0")
+                raise InputError(f"{name}={getattr(self, name)} must be greater than 0")
         for name in ("gamma", "gae_lambda"):
             if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name}={getattr(self, name)} must lie between 0 and 1")
+                raise InputError(f"{name}={getattr(self, name)} must lie between 0 and 1")
         for name in ("adam_beta1", "adam_beta2"):
             if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must lie in [0, 1)")
+                raise InputError(f"{name}={getattr(self, name)} must lie in [0, 1)")
 
     @property
     def batch_size(self) -> int:

@@ -97,7 +97,7 @@ def make(config: Config, env: Env) -> Agent:
         gradient, metrics = eqx.filter_grad(objective, has_aux=True)(state.model)
         step, adam = optimiser.update(gradient, state.adam, hyper=state.hyper)
         model = eqx.apply_updates(state.model, step)
-        return state._replace(model=model, adam=adam), metrics | {"grad_norm": optax.global_norm(gradient)}
+        return state._replace(model=model, adam=adam), metrics | {"grad_norm": optax.tree.norm(gradient)}
 
     def minibatch_step(
         carry: tuple[State, Minibatch], index: Int[Array, "B"]

@@ -97,7 +97,7 @@ def make(config: Config, env: Env) -> Agent:
         gradient, metrics = jax.grad(objective, has_aux=True)(state.params)
         step, adam = optimiser.update(gradient, state.adam, hyper=state.hyper)
         params = optax.apply_updates(state.params, step)
-        return state._replace(params=params, adam=adam), metrics | {"grad_norm": optax.global_norm(gradient)}
+        return state._replace(params=params, adam=adam), metrics | {"grad_norm": optax.tree.norm(gradient)}
 
     def minibatch_step(
         carry: tuple[State, Minibatch], index: Int[Array, "B"]

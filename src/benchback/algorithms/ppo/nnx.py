@@ -70,7 +70,7 @@ def make(config: Config, env: Env) -> Agent:
         action_noise = math.gumbel(action_key, (config.num_steps, config.num_envs, env.num_actions), dtype)
         return rollout_steps(state, (env_noise, action_noise))
 
-    @nnx.scan(in_axes=(nnx.Carry, 0), out_axes=(nnx.Carry, 0))
+    @nnx.scan(graph=False, in_axes=(nnx.Carry, 0), out_axes=(nnx.Carry, 0))
     def rollout_steps(state: State, noise: tuple[Any, Float[Array, "E A"]]) -> tuple[State, Transition]:
         env_noise, action_noise = noise
         env_state = state.env.get_value()
@@ -107,9 +107,9 @@ def make(config: Config, env: Env) -> Agent:
 
         gradient, metrics = nnx.grad(objective, has_aux=True)(state.model)
         state.optimiser.update(state.model, gradient, hyper=hyper)
-        return state, metrics | {"grad_norm": optax.global_norm(gradient)}
+        return state, metrics | {"grad_norm": optax.tree.norm(gradient)}
 
-    @nnx.scan(in_axes=(nnx.Carry, None, 0), out_axes=(nnx.Carry, 0))
+    @nnx.scan(graph=False, in_axes=(nnx.Carry, None, 0), out_axes=(nnx.Carry, 0))
     def minibatch_steps(state: State, data: Minibatch, index: Int[Array, "B"]) -> tuple[State, Metrics]:
         return learn(state, math.take(data, index))
 

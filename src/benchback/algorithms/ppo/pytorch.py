@@ -1,0 +1,138 @@
+"""PPO in PyTorch: a module, an optimiser and a generator that change in place."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int, Shaped
+from torch import Tensor, nn
+
+from benchback.agent import Agent, Metrics, Weights
+from benchback.algorithms.ppo.config import Config, Hyper
+from benchback.algorithms.ppo.loss import Minibatch, Transition, episode_metrics, learnable, ppo_loss
+from benchback.backends import pytorch
+from benchback.backends.pytorch import MLP, Replace
+from benchback.envs.interface import Env, EnvState
+from benchback.math import torch as math
+from benchback.math.torch.optimisers import AdamState
+
+
+class ActorCritic(nn.Module):
+    """Separate towers for policy and value."""
+
+    def __init__(
+        self,
+        observation_size: int,
+        hidden: tuple[int, ...],
+        num_actions: int,
+        dtype: torch.dtype,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__()
+        self.actor = MLP(observation_size, hidden, num_actions, 0.01, dtype, generator)
+        self.critic = MLP(observation_size, hidden, 1, 1.0, dtype, generator)
+
+    def forward(self, obs: Shaped[Tensor, "*B O"]) -> tuple[Float[Tensor, "*B A"], Float[Tensor, "*B"]]:
+        return self.actor(obs), self.value(obs)
+
+    def value(self, obs: Shaped[Tensor, "*B O"]) -> Float[Tensor, "*B"]:
+        return self.critic(obs).squeeze(-1)
+
+
+@dataclass
+class State:
+    model: ActorCritic
+    adam: AdamState
+    env: EnvState
+    generator: torch.Generator
+    hyper: Hyper
+
+
+def make(config: Config, env: Env, replace: Replace = pytorch.keep) -> Agent:
+    dtype = getattr(torch, config.dtype)
+    optimiser = math.adam(
+        anneal=config.anneal,
+        steps_per_iteration=config.updates_per_iteration,
+        num_iterations=config.num_iterations,
+    )
+
+    def init(seed: int, weights: Weights | None = None) -> State:
+        generator = env.random(seed)
+        model = ActorCritic(env.observation_size, config.hidden, env.num_actions, dtype, generator)
+        adam = optimiser.init(list(model.parameters()))
+        with torch.no_grad():
+            env_state = pytorch.transplant(weights, model, adam, env.reset(generator), generator)
+        return State(model, adam, env_state, generator, pytorch.as_data(config.hyper, dtype))
+
+    def policy_step(
+        model: ActorCritic, obs: Shaped[Tensor, "E O"], noise: Float[Tensor, "E A"]
+    ) -> tuple[Int[Tensor, "E"], Float[Tensor, "E A"]]:
+        logits = model.actor(obs)
+        return math.sample(logits, noise), logits
+
+    rollout_steps = pytorch.rollout_steps(env, policy_step, replace)
+
+    def appraise(model: ActorCritic, outcome: tuple[Tensor, ...]) -> Transition:
+        obs, action, logits, reward, terminated, truncated, final_obs, *episode = outcome
+        log_prob, value, final_value = math.log_prob(logits, action), model.value(obs), model.value(final_obs)
+        return Transition(obs, action, log_prob, value, reward, terminated, truncated, final_value, *episode)
+
+    appraise = replace("appraise", appraise)
+
+    @torch.no_grad()
+    def rollout(state: State) -> tuple[State, Transition]:
+        env_noise = env.draw(state.generator, config.num_steps)
+        shape = config.num_steps, config.num_envs, env.num_actions
+        action_noise = math.gumbel(state.generator, shape, dtype)
+        state.env, outcome = rollout_steps(state.model, state.env, (env_noise, action_noise))
+        # Nothing in a step needs a value: eager torch computes those of all steps in the time of a few.
+        return state, appraise(state.model, outcome)
+
+    def objective(model: ActorCritic, minibatch: Minibatch, hyper: Hyper) -> tuple[Float[Tensor, ""], Metrics]:
+        logits, value = model(minibatch.obs)
+        return ppo_loss(math, logits, value, minibatch, hyper, config)
+
+    objective = replace("objective", objective)
+
+    def minibatch_step(model: ActorCritic, adam: AdamState, minibatch: Minibatch, hyper: Hyper) -> Metrics:
+        loss, metrics = objective(model, minibatch, hyper)
+        params = list(model.parameters())
+        gradient = torch.autograd.grad(loss, params)
+        norm = optimiser.update(gradient, adam, params, hyper=hyper)
+        return {name: x.detach() for name, x in metrics.items()} | {"grad_norm": norm}
+
+    minibatch_step = replace("minibatch_step", minibatch_step)
+
+    def learn(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
+        return state, minibatch_step(state.model, state.adam, minibatch, state.hyper)
+
+    def update(state: State, batch: Transition) -> tuple[State, Metrics]:
+        with torch.no_grad():
+            last_value = state.model.value(state.env.obs)
+            data = learnable(math, batch, last_value, state.hyper, config)
+        index = math.minibatch_indices(
+            state.generator,
+            batch_size=config.batch_size,
+            num_epochs=config.num_epochs,
+            num_minibatches=config.num_minibatches,
+        )
+        losses = [learn(state, math.take(data, row))[1] for row in index]
+        mean = {name: torch.stack([x[name] for x in losses]).mean() for name in losses[0]}
+        return state, mean | episode_metrics(math, batch)
+
+    @torch.no_grad()
+    def act(state: State, obs: Shaped[Tensor, "B O"]) -> Int[Tensor, "B"]:
+        return math.greedy(state.model.actor(obs))
+
+    def export(state: State) -> Weights:
+        return pytorch.export(state.model, state.adam, state.env, state.generator)
+
+    return Agent(
+        init=init,
+        rollout=rollout,
+        update=update,
+        learn=learn,
+        act=act,
+        export=export,
+        within=lambda replace: make(config, env, replace),
+    )

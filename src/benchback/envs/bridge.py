@@ -1,0 +1,123 @@
+"""A JAX environment served to torch over DLPack: tensors are views of JAX's arrays, nothing goes by the host.
+
+JAX keeps its arrays for ever unchanged, so nobody may write into such a tensor; the environment's buffers are
+therefore never donated either. `__dlpack__` waits for the array, so a tensor never shows half a result.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+from jaxtyping import Int, Shaped
+from torch import Tensor
+
+from benchback.agent import Weights
+from benchback.envs.interface import Env, EnvState, Step
+from benchback.envs.torch import random
+
+
+def to_torch(env: Env) -> Env:
+    """The JAX environment `env` with torch tensors at its border, its step compiled by JAX."""
+    noise = jax.eval_shape(lambda key: env.draw(key, 1), jax.random.key(0))
+    is_key = jax.tree.map(lambda x: jnp.issubdtype(x.dtype, jax.dtypes.prng_key), noise)
+
+    def reset(generator: torch.Generator) -> EnvState:
+        return served(env.reset(_key(generator)))
+
+    # Splitting off a step's noise in Python would cost more than the step: one program gives all pieces.
+    @partial(jax.jit, static_argnums=1)
+    def draw_pieces(key: Any, num_steps: int) -> list[Any]:
+        raw = jax.tree.map(lambda k, x: jax.random.key_data(x) if k else x, is_key, env.draw(key, num_steps))
+        return [jax.tree.map(lambda x, t=t: x[t], raw) for t in range(num_steps)]
+
+    def draw(generator: torch.Generator, num_steps: int) -> list[Any]:
+        return draw_pieces(_key(generator), num_steps)
+
+    def step(state: EnvState, action: Any, raw: Any) -> tuple[EnvState, Step]:
+        noise = jax.tree.map(lambda k, x: jax.random.wrap_key_data(x) if k else x, is_key, raw)
+        return env.step(state, action, noise)
+
+    bridged = BridgedStep(step, jax.jit(step))
+    return replace(env, framework="torch", random=random, reset=reset, draw=draw, step=bridged)
+
+
+def eager(env: Env) -> Env:
+    """The bridged environment with nothing in its step compiled."""
+    return replace(env, step=env.step.eager())
+
+
+@dataclass(frozen=True)
+class BridgedStep:
+    """A step that torch calls and JAX computes."""
+
+    function: Callable[..., tuple[EnvState, Step]]
+    """On JAX arrays, as written."""
+    run: Callable[..., tuple[EnvState, Step]]
+    """The same, as it is to be run."""
+
+    def __call__(self, state: EnvState, action: Int[Tensor, "E"], noise: Any) -> tuple[EnvState, Step]:
+        following, step = self.run(state.inner.state, _to_jax(action), noise)
+        return served(following), Step(*map(_to_torch, step))
+
+    def eager(self) -> "BridgedStep":
+        """The same step with every JAX operation dispatched by itself."""
+        return BridgedStep(self.function, _without_jit(self.function))
+
+
+@dataclass(frozen=True)
+class JaxState:
+    """A JAX environment's state, opaque to torch."""
+
+    state: EnvState
+
+    def to_weights(self, prefix: str) -> Weights:
+        """Its arrays as NumPy copies, under the names that the JAX family gives them."""
+        leaves = jax.tree_util.tree_leaves_with_path(self.state)
+        return {prefix + _path(path): np.array(leaf) for path, leaf in leaves}
+
+    def from_weights(self, weights: Weights, prefix: str) -> EnvState:
+        """A state like this one with the arrays of `weights`, served to torch."""
+
+        def fill(path: Any, leaf: Any) -> Any:
+            return jnp.array(weights[prefix + _path(path)], leaf.dtype)
+
+        return served(jax.tree_util.tree_map_with_path(fill, self.state))
+
+
+def served(state: EnvState) -> EnvState:
+    """The JAX state as torch sees it; the statistics, which only the environment reads, stay in JAX."""
+    return EnvState(JaxState(state), _to_torch(state.obs), state.episode_return, state.episode_length)
+
+
+def _to_torch(array: Shaped[jax.Array, "..."]) -> Shaped[Tensor, "..."]:
+    # On the CPU there is no stream to agree on, and a bare capsule saves half of the conversion's time.
+    return torch.from_dlpack(array.__dlpack__() if array.platform() == "cpu" else array)
+
+
+def _to_jax(tensor: Shaped[Tensor, "..."]) -> Any:
+    # jax.dlpack.from_dlpack spends 0.1 ms in Python; on the CPU jax reads a NumPy view for a tenth of that.
+    return tensor.numpy() if tensor.device.type == "cpu" else jax.dlpack.from_dlpack(tensor)
+
+
+def _key(generator: torch.Generator) -> Any:
+    """A JAX key from the next 62 bits of the generator; the only wait for the device, once per rollout."""
+    high, low = torch.randint(2**31, (2,), generator=generator, device=generator.device).tolist()
+    return jax.random.fold_in(jax.random.key(high), low)
+
+
+def _without_jit(function: Callable[..., Any]) -> Callable[..., Any]:
+    # Merely not compiling is not enough: a lax.cond met outside a program compiles itself at every call.
+    def run(*arguments: Any) -> Any:
+        with jax.disable_jit():
+            return function(*arguments)
+
+    return run
+
+
+def _path(path: Any) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator="/")

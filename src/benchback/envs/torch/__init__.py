@@ -1,0 +1,82 @@
+"""Native torch environments, so that PyTorch can be measured without JAX in its process.
+
+One file per game. A game is pure arithmetic on tensors, equal transition by transition to gymnax 1.0.1's
+game of the same name; what all games share (time limit, fresh starts, episode statistics) is here. Nothing
+waits for the device, and nothing branches on a value, so that a step can be part of a compiled program.
+"""
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int, Shaped
+from torch import Tensor
+
+from benchback.envs.interface import Env, EnvState, Step
+
+MODULES = {
+    "CartPole-v1": "cartpole",
+    "Acrobot-v1": "acrobot",
+    "MountainCar-v0": "mountain_car",
+    "Breakout-MinAtar": "breakout",
+}
+
+
+class Game(NamedTuple):
+    """The rules of an environment, for all copies at once. Its state is a NamedTuple of `[E, ...]` tensors."""
+
+    observation_size: int
+    num_actions: int
+    noise_size: int
+    """Uniform numbers that a start consumes."""
+    time_limit: int
+    start: Callable[[Float[Tensor, "E K"]], Any]
+    """Uniform noise -> state."""
+    advance: Callable[[Any, Int[Tensor, "E"]], tuple[Any, Float[Tensor, "E"], Bool[Tensor, "E"]]]
+    """(state, action) -> state, reward, terminated."""
+    observe: Callable[[Any], Shaped[Tensor, "E O"]]
+    """State -> observation."""
+
+
+def make(name: str, num_envs: int) -> Env:
+    """The environment `name`, `num_envs` times, on the device of the generator it is reset with."""
+    game = import_module(f"{__name__}.{MODULES[name]}").GAME
+    return vectorise(game, f"torch/{name}", num_envs)
+
+
+def random(seed: int) -> torch.Generator:
+    """A source of randomness on torch's default device."""
+    return torch.Generator(torch.get_default_device()).manual_seed(seed)
+
+
+def vectorise(game: Game, id: str, num_envs: int) -> Env:
+    """Any Game as an Env."""
+
+    def reset(generator: torch.Generator) -> EnvState:
+        inner = game.start(draw(generator, 1)[0])
+        zero = torch.zeros(num_envs, device=generator.device)
+        return EnvState(inner, game.observe(inner), zero, zero.to(torch.int32))
+
+    def draw(generator: torch.Generator, num_steps: int) -> Float[Tensor, "T E K"]:
+        return torch.rand((num_steps, num_envs, game.noise_size), generator=generator, device=generator.device)
+
+    def step(state: EnvState, action: Int[Tensor, "E"], noise: Float[Tensor, "E K"]) -> tuple[EnvState, Step]:
+        inner, reward, terminated = game.advance(state.inner, action)
+        final_obs = game.observe(inner)
+        episode_return = state.episode_return + reward
+        episode_length = state.episode_length + 1
+        truncated = episode_length >= game.time_limit
+        ongoing = ~(terminated | truncated)
+        # Asking whether any episode ended would wait for the device: fresh starts are always made.
+        fresh = game.start(noise)
+        inner = type(inner)(*(_where(ongoing, x, y) for x, y in zip(inner, fresh, strict=True)))
+        obs = game.observe(inner)
+        outcome = Step(obs, reward, terminated, truncated, final_obs, episode_return, episode_length)
+        return EnvState(inner, obs, episode_return * ongoing, episode_length * ongoing), outcome
+
+    return Env(id, "torch", num_envs, game.observation_size, game.num_actions, random, reset, draw, step)
+
+
+def _where(mask: Bool[Tensor, "E"], x: Shaped[Tensor, "E ..."], y: Shaped[Tensor, "E ..."]) -> Any:
+    return torch.where(mask.reshape(-1, *[1] * (x.ndim - 1)), x, y)

@@ -1,0 +1,162 @@
+"""What PPO is tried on: settings, weights, minibatches and a rollout in which every branch is taken.
+
+All numbers, hyper-parameters included, are ones that float32 holds exactly. Both precisions and the
+oracle then start from the same values, and what deviates is the computing.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from benchback.agent import Weights
+from benchback.algorithms.ppo.config import Config
+from benchback.algorithms.ppo.loss import Minibatch, Transition
+from benchback.parity import oracle
+from benchback.parity.environment import NUM_ACTIONS, OBSERVATION_SIZE
+
+BASE = Config(
+    num_envs=8,
+    num_steps=8,
+    num_iterations=4,
+    num_epochs=2,
+    num_minibatches=1,
+    hidden_sizes=(16, 16),
+    learning_rate=2**-12,
+    adam_beta1=1 - 2**-3,
+    adam_beta2=1 - 2**-10,
+    adam_epsilon=2**-17,
+    max_grad_norm=0.5,
+    gamma=1 - 2**-6,
+    gae_lambda=1 - 2**-4,
+    clip=0.1875,
+    entropy_coefficient=2**-6,
+    value_coefficient=0.5,
+)
+"""One minibatch per epoch: the order of its rows does not matter, so random streams need not agree."""
+
+PLAIN = replace(BASE, clip_value=False, anneal=False, truncation="terminal")
+"""The other side of every switch."""
+
+MINIBATCHES = replace(BASE, num_steps=16, num_epochs=1, num_minibatches=2)
+"""Several minibatches per epoch, each of as many rows as BASE has, so that programs are shared."""
+
+STANDSTILL = replace(MINIBATCHES, learning_rate=2**-100)
+"""Weights that do not move: means over the gradient steps are then means over the rows they used."""
+
+TINY = replace(BASE, num_envs=4, num_steps=4, num_epochs=2, num_minibatches=2, hidden_sizes=(8,))
+"""The least that has everything: compiling it costs more than running it."""
+
+ROWS = BASE.batch_size
+
+
+@dataclass(frozen=True)
+class Case:
+    """One gradient step to be taken."""
+
+    config: Config
+    weights: Weights
+    minibatch: Minibatch
+
+
+def network(random: np.random.Generator) -> Weights:
+    """Weights that make values and log-odds of the order of one, beside a fresh Adam."""
+    weights = {}
+    for tower, outputs in (("actor", NUM_ACTIONS), ("critic", 1)):
+        widths = (OBSERVATION_SIZE, *BASE.hidden, outputs)
+        for i, (fan_in, fan_out) in enumerate(zip(widths, widths[1:], strict=False)):
+            weights[f"{tower}/{i}/kernel"] = 1.5 * random.normal(size=(fan_in, fan_out)) / np.sqrt(fan_in)
+            weights[f"{tower}/{i}/bias"] = 0.1 * random.normal(size=fan_out)
+    return _exact(oracle.with_fresh_adam(weights))
+
+
+def midway(weights: Weights, random: np.random.Generator) -> Weights:
+    """The same network with an Adam in the middle of training, when the learning rate has fallen to half."""
+    result = dict(weights)
+    for name in oracle.parameters(weights):
+        result[f"adam/mean/{name}"] = 0.01 * random.normal(size=weights[name].shape)
+        result[f"adam/variance/{name}"] = 1e-4 * random.random(size=weights[name].shape)
+    return _exact(result) | {"adam/count": np.array(2 * BASE.updates_per_iteration + 1, np.int32)}
+
+
+def near(weights: Weights, random: np.random.Generator) -> Minibatch:
+    """Data as at the start of an update: ratios and values within the clipping range, a short gradient."""
+    return _minibatch(weights, random, drift=0.05, error=0.1, binary=False)
+
+
+def far(weights: Weights, random: np.random.Generator) -> Minibatch:
+    """Data from a distant policy: ratios and values clipped on both sides, a gradient beyond the limit."""
+    return _minibatch(weights, random, drift=1.0, error=3.0, binary=False)
+
+
+def binary(weights: Weights, random: np.random.Generator) -> Minibatch:
+    """Observations of type bool, as MinAtar gives them."""
+    return _minibatch(weights, random, drift=0.2, error=0.5, binary=True)
+
+
+def _minibatch(
+    weights: Weights, random: np.random.Generator, *, drift: float, error: float, binary: bool
+) -> Minibatch:
+    obs = random.normal(size=(ROWS, OBSERVATION_SIZE))
+    obs = obs > 0 if binary else obs
+    action = random.integers(NUM_ACTIONS, size=ROWS).astype(np.int32)
+    old_value = oracle.value(oracle.parameters(weights), obs) + drift * random.normal(size=ROWS)
+    minibatch = Minibatch(
+        obs=obs,
+        action=action,
+        log_prob=oracle.log_prob(oracle.parameters(weights), obs, action) + drift * random.normal(size=ROWS),
+        value=old_value,
+        advantage=random.normal(size=ROWS) + 0.5,
+        target=old_value + error * random.normal(size=ROWS),
+    )
+    return Minibatch(*map(_rounded, minibatch))
+
+
+def transitions(weights: Weights, config: Config, random: np.random.Generator) -> Transition:
+    """A rollout whose episodes end in every way: terminated, truncated, both at once, and on the last step."""
+    shape = config.num_steps, config.num_envs
+    obs = random.normal(size=(*shape, OBSERVATION_SIZE))
+    action = random.integers(NUM_ACTIONS, size=shape).astype(np.int32)
+    terminated, truncated = random.random(shape) < 0.15, random.random(shape) < 0.15
+    terminated[2, 0] = truncated[2, 0] = True
+    # The last step of environments 0 to 3: ongoing, terminated, truncated, both.
+    terminated[-1, :4] = False, True, False, True
+    truncated[-1, :4] = False, False, True, True
+    batch = Transition(
+        obs=obs,
+        action=action,
+        log_prob=oracle.log_prob(oracle.parameters(weights), obs, action) + 0.2 * random.normal(size=shape),
+        value=oracle.value(oracle.parameters(weights), obs) + 0.2 * random.normal(size=shape),
+        reward=random.normal(size=shape),
+        terminated=terminated,
+        truncated=truncated,
+        final_value=random.normal(size=shape),
+        episode_return=random.normal(size=shape),
+        episode_length=random.integers(1, 100, size=shape).astype(np.int32),
+    )
+    return Transition(*map(_rounded, batch))
+
+
+def single_steps() -> list[Case]:
+    """Every kind of minibatch, a fresh Adam and one midway, under both settings of the switches."""
+    random = np.random.default_rng(0)
+    weights = network(random)
+    data = [make(weights, random) for make in (near, far, binary)]
+    starts = [(weights, minibatch) for minibatch in data] + [(midway(weights, random), data[0])]
+    return [Case(config, *start) for config in (BASE, PLAIN) for start in starts]
+
+
+def twenty_steps() -> tuple[Weights, list[Minibatch]]:
+    """Weights, and twenty minibatches that are near and far in turn."""
+    random = np.random.default_rng(1)
+    weights = network(random)
+    return weights, [(far if i % 2 else near)(weights, random) for i in range(20)]
+
+
+def _rounded(x: np.ndarray) -> np.ndarray:
+    """`x` as float32 holds it; other types as they are."""
+    return x.astype(np.float32) if np.issubdtype(x.dtype, np.floating) else x
+
+
+def _exact(weights: Weights) -> Weights:
+    """`weights` rounded to float32 and written in float64, as the oracle wants them."""
+    return {name: _rounded(x).astype(float) if x.ndim else x for name, x in weights.items()}

@@ -1,0 +1,58 @@
+"""How far two results are apart. A missing, misshapen or undefined entry is infinitely far, or NaN: never near."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from benchback.agent import Weights
+
+Deviation = tuple[str, float]
+"""A quantity and how far it is off; what follows a slash in its name only tells it from its like."""
+
+
+def worst(deviations: Iterable[Deviation]) -> Iterator[Deviation]:
+    """Each quantity once, with its largest deviation; NaN if one is."""
+    found: dict[str, float] = {}
+    for quantity, deviation in deviations:
+        found[quantity] = float(np.maximum(found.get(quantity, 0.0), deviation))
+    yield from found.items()
+
+
+def absolute(found: Any, expected: Any) -> float:
+    """max |a - b|."""
+    found, expected = np.asarray(found), np.asarray(expected)
+    if found.shape != expected.shape:
+        return np.inf
+    return float(np.max(np.abs(found.astype(float) - expected.astype(float)), initial=0.0))
+
+
+def relative(found: Any, expected: Any, floor: float = 0.0) -> float:
+    """max |a - b| over the largest |b| of the array, or over `floor` where that is larger."""
+    scale = float(np.max(np.abs(expected), initial=floor))
+    return absolute(found, expected) / scale if scale else absolute(found, expected)
+
+
+def mismatch(found: Any, expected: Any) -> float:
+    """Share of entries that are not equal."""
+    found, expected = np.asarray(found), np.asarray(expected)
+    return float(np.mean(found != expected)) if found.shape == expected.shape else np.inf
+
+
+def of_metrics(found: Mapping[str, Any], expected: Mapping[str, Any]) -> Iterator[Deviation]:
+    """Every expected metric, relative to its size where that exceeds one: most are differences of larger terms."""
+    for name, value in expected.items():
+        yield f"metric/{name}", relative(found.get(name, np.nan), value, floor=1.0)
+
+
+def of_weights(found: Weights, expected: Weights) -> Iterator[Deviation]:
+    """Weights absolutely, Adam's moments relative to the largest entry of each array, its count exactly."""
+    trained = {name: x for name, x in found.items() if name.startswith(("actor/", "critic/", "adam/"))}
+    yield "names", float(trained.keys() != expected.keys())
+    for name, x in expected.items():
+        if name == "adam/count":
+            yield "count", mismatch(found.get(name, np.nan), x)
+        elif name.startswith("adam/"):
+            yield name.split("/")[1], relative(found.get(name, np.nan), x)
+        else:
+            yield "weight", absolute(found.get(name, np.nan), x)

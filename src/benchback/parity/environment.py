@@ -1,0 +1,62 @@
+"""An environment made for parity: within a few steps its episodes terminate, are truncated, and do both.
+
+Its transitions are a fixed function of observation and action, so that the observation which ended an
+episode, which no rollout keeps, can be worked out from what it does keep.
+"""
+
+from importlib import import_module
+from types import ModuleType
+from typing import Any, Literal
+
+from benchback.envs.interface import Env, EnvState, Step
+
+OBSERVATION_SIZE = 4
+NUM_ACTIONS = 3
+TIME_LIMIT = 3
+
+
+def successor(numpy: ModuleType, obs: Any, action: Any) -> Any:
+    """The observation that follows, in the arrays of `numpy` (NumPy itself or `jax.numpy`)."""
+    return 0.5 * numpy.roll(obs, 1, -1) + 0.5 * (action[..., None] - 1)
+
+
+def make(num_envs: int, framework: Literal["jax", "torch"]) -> Env:
+    """`num_envs` copies whose arrays are of `framework`."""
+    env = _make(num_envs)
+    return env if framework == "jax" else import_module("benchback.envs.bridge").to_torch(env)
+
+
+def _make(num_envs: int) -> Env:
+    import jax
+    import jax.numpy as jnp
+
+    def reset(key: Any) -> EnvState:
+        return EnvState((), draw(key, 1)[0], jnp.zeros(num_envs, float), jnp.zeros(num_envs, jnp.int32))
+
+    def draw(key: Any, num_steps: int) -> Any:
+        return jax.random.normal(key, (num_steps, num_envs, OBSERVATION_SIZE), float)
+
+    def step(state: EnvState, action: Any, noise: Any) -> tuple[EnvState, Step]:
+        final_obs = successor(jnp, state.obs, action)
+        reward = final_obs[:, 1]
+        episode_length = state.episode_length + 1
+        episode_return = state.episode_return + reward
+        terminated = final_obs[:, 0] > 0.5
+        truncated = episode_length >= TIME_LIMIT
+        done = terminated | truncated
+        obs = jnp.where(done[:, None], noise, final_obs)
+        outcome = Step(obs, reward, terminated, truncated, final_obs, episode_return, episode_length)
+        resumed = jnp.where(done, 0, episode_return), jnp.where(done, 0, episode_length)
+        return EnvState(state.inner, obs, *resumed), outcome
+
+    return Env(
+        id="parity",
+        framework="jax",
+        num_envs=num_envs,
+        observation_size=OBSERVATION_SIZE,
+        num_actions=NUM_ACTIONS,
+        random=jax.random.key,
+        reset=reset,
+        draw=draw,
+        step=step,
+    )

@@ -1,0 +1,71 @@
+"""L4, the same for every algorithm: a mode or a unit changes how an agent is run, not what it computes."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchback.agent import Agent, Weights
+from benchback.parity import deviation
+from benchback.parity.deviation import Deviation
+from benchback.parity.subject import Subject
+from benchback.registry import Spec
+from benchback.train import advance
+
+SEED = 11
+NUM_ITERATIONS = 3
+
+
+class Outcome(NamedTuple):
+    """What a short training came to."""
+
+    action: np.ndarray
+    metrics: dict[str, np.ndarray]
+    weights: Weights
+
+
+def executions(subject: Subject, config: Any) -> Iterator[Deviation]:
+    """Every execution of the plan against mode `none` in unit `phase`."""
+    agent = subject.agent(config)
+    reference = _trained(subject, agent)
+    for mode, unit in plan(subject.spec, subject.dtype):
+        try:
+            executed = subject.execute(agent, mode, unit, NUM_ITERATIONS)
+        except ValueError:  # a mode that this machine cannot offer says so when it is asked for
+            continue
+        outcome = _trained(subject, executed)
+        yield f"greedy/{mode}/{unit}", deviation.mismatch(outcome.action, reference.action)
+        for quantity, off in deviation.worst(_compared(outcome, reference)):
+            yield f"{quantity}/{mode}/{unit}", off
+
+
+def plan(spec: Spec, dtype: str) -> list[tuple[str, str]]:
+    """What to compare, as (mode, unit): every mode, and the best mode in every unit; in float64 the widest only.
+
+    A mode that changed a number would do so in either precision, and compiling is what takes the time.
+    """
+    widest = [(spec.best, spec.units[-1])]
+    modes = [(mode, "phase") for mode in spec.modes if mode != "none"]
+    # Without a mode a unit compiles nothing that the reference has not compiled, except a loop over iterations.
+    units = [("none", unit) for unit in spec.units[1:-1]]
+    return modes + units + widest if dtype == "float32" else widest
+
+
+def _compared(outcome: Outcome, reference: Outcome) -> Iterator[Deviation]:
+    trained = {name: x for name, x in reference.weights.items() if name.startswith(("actor/", "critic/", "adam/"))}
+    for quantity, off in deviation.of_metrics(outcome.metrics, reference.metrics):
+        yield quantity.partition("/")[0], off
+    yield from deviation.of_weights(outcome.weights, trained)
+
+
+def _trained(subject: Subject, agent: Agent) -> Outcome:
+    state = agent.init(SEED, None)
+    history = []
+    while sum(len(metrics["loss"]) for metrics in history) < NUM_ITERATIONS:
+        state, metrics = advance(agent, state)
+        history.append({name: np.atleast_1d(x) for name, x in subject.fetch(metrics).items()})
+    metrics = {name: np.concatenate([entry[name] for entry in history]) for name in history[0]}
+    weights = agent.export(state)
+    obs = np.random.default_rng(SEED).normal(size=(16, weights["actor/0/kernel"].shape[0]))
+    action = subject.fetch({"action": agent.act(state, subject.place(obs))})["action"]
+    return Outcome(action, metrics, weights)

@@ -1,0 +1,75 @@
+"""A backend under examination, reached only through the contract."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import numpy as np
+
+from benchback import registry
+from benchback.agent import Agent
+from benchback.parity import environment
+
+
+@contextmanager
+def computing(dtype: str, *, optimised: bool) -> Iterator[None]:
+    """Inside, JAX computes in `dtype`, and compiles either as ever or quickly, without LLVM's optimiser."""
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", not optimised)
+    try:
+        with jax.enable_x64(dtype == "float64"):
+            yield
+    finally:
+        jax.config.update("jax_disable_most_optimizations", before)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One algorithm in one backend at one precision."""
+
+    algorithm: str
+    backend: str
+    dtype: str
+    agents: dict[tuple[str, Any], Agent]
+    """Those made so far, by backend and configuration: what an agent has compiled serves all levels."""
+
+    @property
+    def spec(self) -> registry.Spec:
+        """What the registry says of the backend."""
+        return registry.BACKENDS[self.backend]
+
+    def agent(self, config: Any) -> Agent:
+        """An agent in the environment made for parity, in mode `none` and unit `phase`."""
+        known = self.backend, config
+        if known not in self.agents:
+            make, _ = registry.load(self.algorithm, self.backend)
+            env = environment.make(config.num_envs, self.spec.family)
+            self.agents[known] = make(replace(config, dtype=self.dtype), env)
+        return self.agents[known]
+
+    def execute(self, agent: Agent, mode: str, unit: str, length: int) -> Agent:
+        """The agent in another mode and unit."""
+        _, backend = registry.load(self.algorithm, self.backend)
+        return registry.execute(agent, backend, mode, unit, length)
+
+    def place(self, x: np.ndarray) -> Any:
+        """The array on the device: real numbers in the precision examined, integers as the family has actions."""
+        if np.issubdtype(x.dtype, np.floating):
+            x = x.astype(self.dtype)
+        if self.spec.family == "jax":
+            return jax.numpy.asarray(x)
+        import torch
+
+        torch.set_num_threads(1)
+        return torch.tensor(x.astype(np.int64) if np.issubdtype(x.dtype, np.integer) else x)
+
+    def place_all(self, record: Any) -> Any:
+        """A record of arrays, field by field."""
+        return type(record)(*map(self.place, record))
+
+    def fetch(self, tree: Any) -> Any:
+        """A record or a mapping of arrays on the device as NumPy arrays."""
+        _, backend = registry.load(self.algorithm, self.backend)
+        return backend.fetch(dict(tree) if isinstance(tree, Mapping) else tree)

@@ -1,0 +1,50 @@
+"""Shape annotations are checked in every test: the hook must be in place before the package is imported."""
+
+import os
+import tempfile
+# One thread each: two test processes share two cores, and OpenMP on busy cores can be ten times slower.
+for name in ("NPROC", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ[name] = "1"
+
+# Programs are shared between tests and test processes; a new folder each time keeps runs independent.
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="benchback-tests-")
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+
+from jaxtyping import install_import_hook
+
+install_import_hook("benchback", "beartype.beartype")
+
+import subprocess  # noqa: E402
+import sys  # noqa: E402
+from collections.abc import Callable  # noqa: E402
+from pathlib import Path  # noqa: E402
+
+import pytest  # noqa: E402
+
+from benchback.algorithms.ppo.config import Config  # noqa: E402
+
+TINY = Config(num_envs=4, num_steps=8, num_minibatches=2, num_epochs=2, num_iterations=6, hidden_sizes=(8, 8))
+"""A PPO whose programs compile in a second or two."""
+
+
+@pytest.fixture(scope="session")
+def tiny() -> Config:
+    return TINY
+
+
+@pytest.fixture
+def benchback(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess]:
+    """Runs the command line in a process of its own, in an empty folder."""
+
+    def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            [sys.executable, "-m", "benchback", *arguments],
+            cwd=tmp_path,
+            env=os.environ | environment,
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+
+    return run

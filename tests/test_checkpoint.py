@@ -1,0 +1,126 @@
+"""Checkpoints: nothing lost, nothing run, any backend reads any other's."""
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import TINY
+from safetensors.numpy import save_file
+from test_contract import IN_PROCESS, different
+
+from benchback import checkpoint, registry
+from benchback.checkpoint import Checkpoint, CheckpointError
+from benchback.train import Run, train
+
+
+def tiny_run(name: str, env: str = "gymnax/CartPole-v1", unit: str = "phase") -> Run:
+    return Run(TINY, env=env, backend=name, mode=IN_PROCESS[name], unit=unit, seed=3, chunk=2)
+
+
+def snapshots(run: Run, start: Checkpoint | None = None) -> dict[int, Checkpoint]:
+    return {p.iteration: Checkpoint(p.export(), p.iteration, run.to_dict()) for p in train(run, start)}
+
+
+@pytest.mark.parametrize("name", registry.BACKENDS)
+def test_resuming_at_any_iteration_equals_the_unbroken_run_bit_for_bit(name: str, tmp_path: Path) -> None:
+    run = tiny_run(name)
+    unbroken = snapshots(run)
+    for iteration in (1, 3, 5):
+        path = tmp_path / f"{iteration}.safetensors"
+        checkpoint.write(path, unbroken[iteration])
+        resumed = snapshots(run, checkpoint.read(path))
+        assert different(unbroken[TINY.num_iterations].weights, resumed[TINY.num_iterations].weights) == []
+
+
+@pytest.mark.parametrize("writer", ["linen", "equinox", "pytorch"])
+@pytest.mark.parametrize("reader", registry.BACKENDS)
+def test_any_backend_reads_any_other_s_checkpoint(writer: str, reader: str) -> None:
+    theirs = snapshots(tiny_run(writer))[2]
+    first, *_ = train(tiny_run(reader), theirs)
+    same_family = registry.BACKENDS[writer].family == registry.BACKENDS[reader].family
+    if same_family:
+        reference = next(train(tiny_run(writer), theirs)).export()
+        for name, array in first.export().items():
+            np.testing.assert_allclose(array, reference[name], rtol=1e-5, atol=1e-6, err_msg=name)
+    else:
+        assert first.iteration == 3
+        assert first.export()["adam/count"] == theirs.weights["adam/count"] + TINY.updates_per_iteration
+
+
+@pytest.fixture
+def example(tmp_path: Path) -> Path:
+    path = tmp_path / "checkpoint.safetensors"
+    weights = {"actor/0/kernel": np.arange(12.0, dtype=np.float32).reshape(3, 4), "adam/count": np.array(7)}
+    checkpoint.write(path, Checkpoint(weights, 5, {"algorithm": "ppo"}))
+    return path
+
+
+def test_a_checkpoint_comes_back_as_it_was(example: Path) -> None:
+    back = checkpoint.read(example)
+    assert (back.iteration, back.run) == (5, {"algorithm": "ppo"})
+    assert back.weights["actor/0/kernel"].tolist() == np.arange(12.0).reshape(3, 4).tolist()
+    assert back.weights["adam/count"].shape == ()
+    assert back.weights["adam/count"] == 7
+    assert [path.name for path in example.parent.iterdir()] == ["checkpoint.safetensors"]
+
+
+def test_every_truncation_is_noticed(example: Path) -> None:
+    whole = example.read_bytes()
+    for length in range(0, len(whole), 7):
+        example.write_bytes(whole[:length])
+        with pytest.raises(CheckpointError):
+            checkpoint.read(example)
+
+
+def test_every_flipped_bit_is_noticed_or_harmless(example: Path) -> None:
+    whole, original = example.read_bytes(), checkpoint.read(example)
+    for position in range(len(whole)):
+        example.write_bytes(whole[:position] + bytes([whole[position] ^ 16]) + whole[position + 1 :])
+        try:
+            damaged = checkpoint.read(example)
+        except CheckpointError:
+            continue
+        assert different(original.weights, damaged.weights) == []
+        assert (original.iteration, original.run) == (damaged.iteration, damaged.run)
+
+
+class Bomb:
+    def __reduce__(self):
+        return (pytest.fail, ("unpickled",))
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (pickle.dumps({"a": Bomb()}), "could run code"),
+        (b"PK\x03\x04" + bytes(100), "could run code"),
+        (b"", "truncated"),
+        (b"hello world, this is no checkpoint", "truncated or not"),
+        ((2**62).to_bytes(8, "little") + b"{}", "truncated"),
+    ],
+)
+def test_foreign_files_are_refused(tmp_path: Path, content: bytes, words: str) -> None:
+    path = tmp_path / "checkpoint.safetensors"
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError, match=words):
+        checkpoint.read(path)
+
+
+def test_safetensors_of_others_are_refused(tmp_path: Path) -> None:
+    save_file({"weight": np.zeros(3)}, tmp_path / "model.safetensors")
+    with pytest.raises(CheckpointError, match="not a benchback checkpoint"):
+        checkpoint.read(tmp_path / "model.safetensors")
+
+
+def test_a_newer_format_is_refused(example: Path) -> None:
+    example.write_bytes(example.read_bytes().replace(b'"version":"1"', b'"version":"9"'))
+    with pytest.raises(CheckpointError, match="upgrade benchback"):
+        checkpoint.read(example)
+
+
+def test_a_checkpoint_of_another_network_is_refused() -> None:
+    theirs = snapshots(tiny_run("purejax"))[1]
+    other = Run(TINY.__class__(**(TINY.__dict__ | {"hidden_sizes": (16,)})), backend="purejax")
+    with pytest.raises(CheckpointError, match="same env and hidden sizes"):
+        next(train(other, theirs))

@@ -1,0 +1,168 @@
+"""The command line as a person meets it: what it writes, and what it says when asked for nonsense."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from benchback import checkpoint
+
+SMALL = ["--num-envs", "4", "--num-steps", "8", "--num-minibatches", "2", "--num-epochs", "1", "--hidden-sizes", "8"]
+TRAIN = ["train", "ppo", "--backend", "purejax", *SMALL]
+
+
+def test_help_answers_at_once_without_a_framework() -> None:
+    code = (
+        "import sys; sys.argv = ['benchback', '--help']\n"
+        "from benchback.cli import main\n"
+        "try: main()\n"
+        "except SystemExit as stop: assert stop.code == 0\n"
+        "assert not {'jax', 'torch', 'tyro', 'numpy'} & set(sys.modules), 'slow imports'"
+    )
+    output = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert "train ALGORITHM" in output
+
+
+def test_training_writes_config_metrics_and_checkpoint(benchback, tmp_path: Path) -> None:
+    process = benchback(*TRAIN, "--num-iterations", "4", "--seed", "3", "--out", "run")
+    assert process.returncode == 0, process.stderr
+    assert "files in run" in process.stdout
+    config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
+    assert (config["backend"], config["mode"], config["seed"], config["gamma"]) == ("purejax", "jit", 3, 0.99)
+    rows = list(csv.DictReader((tmp_path / "run" / "metrics.csv").open()))
+    assert [row["iteration"] for row in rows] == ["1", "2", "3", "4"]
+    assert [row["env_steps"] for row in rows] == ["32", "64", "96", "128"]
+    assert checkpoint.read(tmp_path / "run" / "checkpoint.safetensors").iteration == 4
+    again = benchback(*TRAIN, "--out", "run")
+    assert (again.returncode, again.stdout) == (2, "")
+    assert "run exists; choose another --out" in again.stderr
+
+
+def test_a_run_can_be_repeated_from_its_config_and_evaluated(benchback, tmp_path: Path) -> None:
+    assert benchback(*TRAIN, "--num-iterations", "2", "--out", "a").returncode == 0
+    process = benchback("train", "ppo", "--config", "a/config.yaml", "--out", "b", "--json")
+    events = [json.loads(line) for line in process.stdout.splitlines()]
+    assert [event["event"] for event in events] == ["iteration", "iteration", "done"]
+    a, b = (checkpoint.read(tmp_path / run / "checkpoint.safetensors") for run in "ab")
+    assert all((a.weights[name] == b.weights[name]).all() for name in a.weights)
+    result = json.loads(benchback("eval", "a", "--episodes", "4", "--json").stdout)
+    assert result["episodes"] == 4
+    assert result["mean"] > 5
+
+
+def test_an_interrupted_run_resumes_to_the_same_end(benchback, tmp_path: Path) -> None:
+    arguments = [*TRAIN, "--num-iterations", "3000"]
+    interrupted = subprocess.Popen(
+        [sys.executable, "-m", "benchback", *arguments, "--out", "broken", "--json"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    for _ in range(5):
+        interrupted.stdout.readline()
+    interrupted.send_signal(signal.SIGINT)
+    rest = interrupted.communicate(timeout=120)[0]
+    assert interrupted.returncode == 130
+    assert json.loads(rest.splitlines()[-1])["event"] == "interrupted"
+    assert 5 <= checkpoint.read(tmp_path / "broken" / "checkpoint.safetensors").iteration < 3000
+    assert benchback("train", "--resume", "broken").returncode == 0
+    assert benchback(*arguments, "--out", "whole").returncode == 0
+    a, b = (checkpoint.read(tmp_path / run / "checkpoint.safetensors") for run in ("broken", "whole"))
+    assert all((a.weights[name] == b.weights[name]).all() for name in a.weights)
+    rows = list(csv.DictReader((tmp_path / "broken" / "metrics.csv").open()))
+    assert [int(row["iteration"]) for row in rows] == list(range(1, 3001))
+
+
+def test_a_killed_run_resumes_from_its_last_checkpoint(benchback, tmp_path: Path) -> None:
+    arguments = [*TRAIN, "--num-iterations", "100000", "--checkpoint-every", "3", "--out", "run"]
+    process = subprocess.Popen([sys.executable, "-m", "benchback", *arguments], cwd=tmp_path)
+    path = tmp_path / "run" / "checkpoint.safetensors"
+    deadline = time.monotonic() + 120
+    while not path.exists() and time.monotonic() < deadline:
+        os.sched_yield()
+    process.kill()
+    process.wait()
+    assert checkpoint.read(path).iteration % 3 == 0
+
+
+def test_another_backend_takes_a_run_over(benchback, tmp_path: Path) -> None:
+    assert benchback(*TRAIN, "--num-iterations", "4", "--out", "a").returncode == 0
+    process = benchback("train", "--resume", "a", "--backend", "equinox", "--num-iterations", "6", "--out", "b")
+    assert process.returncode == 0, process.stderr
+    assert checkpoint.read(tmp_path / "b" / "checkpoint.safetensors").iteration == 6
+
+
+def test_list_shows_the_whole_matrix(benchback) -> None:
+    matrix = json.loads(benchback("list", "--json").stdout)
+    assert list(matrix["algorithms"]["ppo"]["backends"]) == ["linen", "nnx", "equinox", "haiku", "purejax", "pytorch"]
+    assert {"gymnax/CartPole-v1", "torch/Breakout-MinAtar"} <= set(matrix["environments"])
+
+
+WRONG = {
+    ("trian",): "did you mean train",
+    ("train", "pppo"): "did you mean ppo",
+    ("train", "ppo", "--backend", "lnen"): "did you mean linen",
+    ("train", "ppo", "--env", "gymnax/CartPol-v1"): "did you mean gymnax/CartPole-v1",
+    ("train", "ppo", "--mode", "jitt"): "did you mean jit",
+    ("train", "ppo", "--unit", "phaes"): "did you mean phase",
+    ("train", "ppo", "--num-minibatches", "7"): "choose a divisor, e.g. 8",
+    ("train", "ppo", "--backend", "pytorch", "--mode", "cudagraphs"): "needs a CUDA device",
+    ("train", "ppo", "--env", "gymnax/Pendulum-v1"): "real-valued actions",
+    ("train", "ppo", "--backend", "pytorch", "--unit", "chunk"): "does not fit pytorch",
+    ("train", "ppo", "--mode", "eager", "--unit", "chunk"): "does not fit unit=chunk",
+    ("train", "ppo", "--unit", "chunk", "--chunk", "7"): "choose a divisor",
+    ("train", "ppo", "--env", "torch/CartPole-v1"): "use --backend pytorch",
+    ("train", "ppo", "--gamma", "1.5"): "between 0 and 1",
+    ("train", "ppo", "--learning-rate", "0"): "greater than 0",
+    ("train", "ppo", "--seed", "-1"): "between 0 and",
+    ("train", "ppo", "--threads", "0"): "at least 1",
+    ("train", "ppo", "--config", "absent.yaml"): "cannot be read",
+    ("train", "--resume", "absent"): "not a run folder",
+    ("eval",): "needs a run folder",
+    ("eval", "absent"): "not a run folder",
+    ("parity", "--backends", "lnen"): "did you mean linen",
+    ("parity", "--levels", "L9"): "did you mean",
+}
+
+
+@pytest.mark.parametrize("arguments", WRONG, ids=" ".join)
+def test_wrong_input_is_one_line_that_names_the_remedy(arguments: tuple[str, ...], benchback, tmp_path: Path) -> None:
+    process = benchback(*arguments)
+    assert process.returncode == 2
+    assert WRONG[arguments] in process.stderr
+    assert len(process.stderr.strip().splitlines()) == 1
+    assert process.stdout == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("num_env: 4", "num_env is not a field of a ppo run; did you mean num_envs?"),
+        ("seed: 1\nseed: 2", "seed is given twice"),
+        ("num_envs: many", "must be of type int"),
+        ("!!python/object/apply:os.system ['touch pwned']", "not plain YAML"),
+        ("- 1\n- 2", "must be a mapping"),
+        ("num_envs: [1", "not plain YAML"),
+    ],
+)
+def test_wrong_config_files_are_refused_by_name(benchback, tmp_path: Path, content: str, words: str) -> None:
+    (tmp_path / "run.yaml").write_text(content)
+    process = benchback("train", "ppo", "--config", "run.yaml")
+    assert process.returncode == 2
+    assert words in process.stderr
+    assert len(process.stderr.strip().splitlines()) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["run.yaml"]
+
+
+def test_unknown_flags_are_refused(benchback) -> None:
+    process = benchback("train", "ppo", "--bakend", "linen")
+    assert process.returncode == 2
+    assert "--backend" in process.stderr + process.stdout

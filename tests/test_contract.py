@@ -1,0 +1,166 @@
+"""The laws of the contract, for every backend in the registry."""
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import TINY
+
+from benchback import envs, registry
+from benchback.agent import Agent, Backend
+from benchback.train import advance
+
+IN_PROCESS = {name: spec.best for name, spec in registry.BACKENDS.items()} | {"pytorch": "env_jit"}
+"""A compiled mode of each backend; torch.compile cannot see through the annotation checks of these tests."""
+
+
+@cache
+def built(name: str, mode: str, unit: str = "phase") -> tuple[Agent, Backend]:
+    make, backend = registry.load("ppo", name)
+    env = envs.make("gymnax/CartPole-v1", TINY.num_envs, registry.BACKENDS[name].family)
+    return registry.execute(make(TINY, env), backend, mode, unit, 2), backend
+
+
+def trained(agent: Agent, seed: int, iterations: int = 2) -> dict[str, np.ndarray]:
+    state = agent.init(seed, None)
+    for _ in range(iterations):
+        state, _ = advance(agent, state)
+    return agent.export(state)
+
+
+def different(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> list[str]:
+    assert a.keys() == b.keys()
+    return [name for name in a if not np.array_equal(a[name], b[name])]
+
+
+@pytest.mark.parametrize("name", registry.BACKENDS)
+def test_equal_seeds_reproduce_bit_for_bit_and_seeds_differ(name: str) -> None:
+    agent, _ = built(name, IN_PROCESS[name])
+    first = trained(agent, seed=1)
+    assert different(first, trained(agent, seed=1)) == []
+    other = different(first, trained(agent, seed=2))
+    assert {"actor/0/kernel", "critic/0/kernel", "env/obs", "rng"} <= set(other)
+
+
+@pytest.mark.parametrize("name", registry.BACKENDS)
+def test_exported_weights_are_copies(name: str) -> None:
+    agent, _ = built(name, IN_PROCESS[name])
+    state = agent.init(1, None)
+    exported = agent.export(state)
+    before = {key: array.copy() for key, array in exported.items()}
+    for _ in range(2):
+        state, _ = advance(agent, state)
+    assert different(before, exported) == []
+    assert "actor/0/kernel" in different(exported, agent.export(state))
+
+
+@pytest.mark.parametrize("name", registry.BACKENDS)
+def test_transplanted_weights_are_what_is_exported(name: str) -> None:
+    agent, _ = built(name, IN_PROCESS[name])
+    weights = trained(agent, seed=1)
+    assert different(weights, agent.export(agent.init(5, weights))) == []
+
+
+@pytest.mark.parametrize("name", registry.BACKENDS)
+def test_rollout_learns_nothing_and_update_leaves_the_environment_alone(name: str) -> None:
+    agent, _ = built(name, IN_PROCESS[name])
+    state = agent.init(1, None)
+    start = agent.export(state)
+    state, batch = agent.rollout(state)
+    after_rollout = agent.export(state)
+    assert all(key == "rng" or key.startswith("env/") for key in different(start, after_rollout))
+    state, _ = agent.update(state, batch)
+    changed = different(after_rollout, agent.export(state))
+    assert "actor/0/kernel" in changed
+    assert not any(key.startswith("env/") for key in changed)
+
+
+@pytest.mark.parametrize("name", registry.BACKENDS)
+def test_float_hyper_parameters_are_data(name: str) -> None:
+    """A state with another learning rate learns otherwise, and nothing is compiled for it."""
+    agent, backend = built(name, IN_PROCESS[name])
+    usual = trained(agent, seed=1)
+    state = with_learning_rate(agent.init(1, None), 0.1)
+    compiles = backend.compiles()
+    for _ in range(2):
+        state, _ = advance(agent, state)
+    assert backend.compiles() == compiles
+    assert "actor/0/kernel" in different(usual, agent.export(state))
+
+
+def with_learning_rate(state: Any, value: float) -> Any:
+    hyper = state.hyper.get_value() if hasattr(state.hyper, "get_value") else state.hyper
+    changed = hyper._replace(learning_rate=hyper.learning_rate * 0 + value)
+    if hasattr(state, "_replace"):
+        return state._replace(hyper=changed)
+    if hasattr(state.hyper, "set_value"):
+        state.hyper.set_value(changed)
+    else:
+        state.hyper = changed
+    return state
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [
+        (name, mode)
+        for name, spec in registry.BACKENDS.items()
+        for mode in spec.modes
+        if spec.family == "jax" and mode not in ("eager", "none")
+    ],
+)
+def test_compiling_modes_really_compile_once(name: str, mode: str) -> None:
+    built.cache_clear()
+    agent, backend = built(name, mode)
+    state = agent.init(1, None)
+    counts = []
+    for _ in range(3):
+        before = backend.compiles()
+        state, metrics = advance(agent, state)
+        backend.block(metrics)
+        counts.append(backend.compiles() - before)
+    assert counts[0] > 0
+    assert counts[2] == 0
+
+
+@pytest.mark.parametrize("name", [name for name, spec in registry.BACKENDS.items() if spec.family == "jax"])
+def test_a_chunk_is_one_program(name: str) -> None:
+    agent, backend = built(name, IN_PROCESS[name], "chunk")
+    state = agent.init(1, None)
+    before = backend.compiles()
+    state, metrics = agent.iterate(state)
+    backend.block(metrics)
+    assert backend.compiles() - before == 1
+    assert np.shape(backend.fetch(metrics)["loss"]) == (2,)
+
+
+@pytest.mark.parametrize("name", registry.BACKENDS)
+def test_metrics_have_the_same_names_in_every_backend(name: str) -> None:
+    agent, backend = built(name, IN_PROCESS[name])
+    _, metrics = advance(agent, agent.init(1, None))
+    fetched = backend.fetch(metrics)
+    assert set(fetched) == {
+        "loss",
+        "policy_loss",
+        "value_loss",
+        "entropy",
+        "approximate_kl",
+        "clip_fraction",
+        "grad_norm",
+        "episode_return",
+        "episode_length",
+        "episodes",
+    }
+    assert all(np.shape(value) == () for value in fetched.values())
+
+
+@pytest.mark.parametrize("name", registry.BACKENDS)
+@pytest.mark.parametrize("config", [replace(TINY, truncation="terminal"), replace(TINY, clip_value=False, anneal=False)])
+def test_switches_of_the_algorithm_run(name: str, config: Any) -> None:
+    make, backend = registry.load("ppo", name)
+    env = envs.make("gymnax/CartPole-v1", config.num_envs, registry.BACKENDS[name].family)
+    agent = registry.execute(make(config, env), backend, IN_PROCESS[name], "phase")
+    _, metrics = advance(agent, agent.init(0, None))
+    assert np.isfinite(backend.fetch(metrics)["loss"])

@@ -1,0 +1,109 @@
+"""gymnax environments through our interface: the same transitions, and what the interface adds."""
+
+import gymnax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from benchback import envs
+from benchback.envs.gymnax import make
+from benchback.errors import InputError
+
+NUM_ENVS, NUM_STEPS = 3, 40
+
+
+@pytest.mark.parametrize("name", envs.GYMNAX)
+def test_transitions_are_those_of_gymnax(name: str) -> None:
+    """Our step against the library's own step_env, reset_env and is_truncated, one environment at a time."""
+    env = make(name, NUM_ENVS)
+    library, params = gymnax.make(name)
+    step_env = jax.jit(lambda key, state, action: library.step_env(key, state, action, params))
+    reset_env = jax.jit(lambda key: library.reset_env(key, params))
+    step = jax.jit(env.step)
+    state = env.reset(jax.random.key(0))
+    noise = env.draw(jax.random.key(1), NUM_STEPS)
+    action = jax.random.randint(jax.random.key(2), (NUM_STEPS, NUM_ENVS), 0, env.num_actions)
+    inner = [jax.tree.map(lambda x, e=e: x[e], state.inner) for e in range(NUM_ENVS)]
+    for t in range(NUM_STEPS):
+        state, outcome = step(state, action[t], noise[t])
+        assert state.obs.shape == (NUM_ENVS, env.observation_size)
+        for e in range(NUM_ENVS):
+            obs, inner[e], reward, terminated, _ = step_env(noise[t, 0, e], inner[e], action[t, e])
+            truncated = library.is_truncated(inner[e], params)
+            np.testing.assert_allclose(outcome.final_obs[e], jnp.ravel(obs), rtol=1e-6, atol=1e-6)
+            np.testing.assert_allclose(outcome.reward[e], reward, rtol=1e-6)
+            assert (outcome.terminated[e], outcome.truncated[e]) == (bool(terminated), bool(truncated))
+            if terminated or truncated:
+                obs, inner[e] = reset_env(noise[t, 1, e])
+            np.testing.assert_allclose(outcome.obs[e], jnp.ravel(obs), rtol=1e-6, atol=1e-6)
+
+
+def play(name: str, num_envs: int, num_steps: int, action: int = 0):
+    env = make(name, num_envs)
+    state = env.reset(jax.random.key(0))
+    actions = jnp.full((num_steps, num_envs), action, jnp.int32)
+    noise = env.draw(jax.random.key(1), num_steps)
+    return jax.lax.scan(lambda s, x: env.step(s, *x), state, (actions, noise))
+
+
+def test_cartpole_terminates_and_mountain_car_is_truncated_at_its_limit() -> None:
+    _, cartpole = play("CartPole-v1", 4, 60)
+    assert cartpole.terminated.any()
+    assert not cartpole.truncated.any()
+    _, mountain_car = play("MountainCar-v0", 2, 450, action=1)
+    assert not mountain_car.terminated.any()
+    assert np.flatnonzero(mountain_car.truncated[:, 0]).tolist() == [199, 399]
+
+
+def test_resets_are_fresh() -> None:
+    _, outcome = play("CartPole-v1", 4, 200)
+    first_obs = np.asarray(outcome.obs[outcome.terminated])
+    assert len(first_obs) > 20
+    assert len(np.unique(first_obs, axis=0)) == len(first_obs)
+    assert np.abs(first_obs).max() <= 0.05
+
+
+def test_episode_statistics_are_sums_over_the_episode() -> None:
+    _, outcome = play("CartPole-v1", 4, 100)
+    for e in range(4):
+        total, length = 0.0, 0
+        for t in range(100):
+            total, length = total + float(outcome.reward[t, e]), length + 1
+            assert outcome.episode_return[t, e] == total
+            assert outcome.episode_length[t, e] == length
+            if outcome.terminated[t, e] | outcome.truncated[t, e]:
+                total, length = 0.0, 0
+
+
+def test_environments_side_by_side_are_independent() -> None:
+    env = make("CartPole-v1", 2)
+    state = env.reset(jax.random.key(0))
+    noise = env.draw(jax.random.key(1), 1)[0]
+    a, _ = env.step(state, jnp.array([0, 0], jnp.int32), noise)
+    b, _ = env.step(state, jnp.array([0, 1], jnp.int32), noise)
+    np.testing.assert_array_equal(a.obs[0], b.obs[0])
+    assert (a.obs[1] != b.obs[1]).any()
+
+
+def test_minatar_observations_are_bytes() -> None:
+    assert make("Breakout-MinAtar", 2).reset(jax.random.key(0)).obs.dtype == jnp.bool_
+
+
+@pytest.mark.parametrize(
+    ("id", "words"),
+    [
+        ("gymnax/Cartpole-v1", "did you mean gymnax/CartPole-v1"),
+        ("Breakout", "did you mean gymnax/Breakout-MinAtar"),
+        ("gymnax/Pendulum-v1", "real-valued actions"),
+        ("", "is unknown"),
+    ],
+)
+def test_unknown_environments_are_refused_with_a_remedy(id: str, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        envs.make(id, 1, "jax")
+
+
+def test_native_torch_environments_are_refused_to_jax() -> None:
+    with pytest.raises(InputError, match="use backend pytorch"):
+        envs.make("torch/CartPole-v1", 1, "jax")
