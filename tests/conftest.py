@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+
 # One thread each: two test processes share two cores, and OpenMP on busy cores can be ten times slower.
 for name in ("NPROC", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ[name] = "1"
@@ -11,10 +12,11 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="benchback-tests-")
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 
-from jaxtyping import install_import_hook
+from jaxtyping import install_import_hook  # noqa: E402
 
 install_import_hook("benchback", "beartype.beartype")
 
+import shutil  # noqa: E402
 import subprocess  # noqa: E402
 import sys  # noqa: E402
 from collections.abc import Callable  # noqa: E402
@@ -23,6 +25,12 @@ from pathlib import Path  # noqa: E402
 import pytest  # noqa: E402
 
 from benchback.algorithms.ppo.config import Config  # noqa: E402
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        shutil.rmtree(os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
+
 
 TINY = Config(num_envs=4, num_steps=8, num_minibatches=2, num_epochs=2, num_iterations=6, hidden_sizes=(8, 8))
 """A PPO whose programs compile in a second or two."""

@@ -138,7 +138,14 @@ def test_reading_the_command_line_imports_no_framework(module: str) -> None:
 
 @pytest.mark.parametrize("name", registry.BACKENDS)
 def test_loading_a_backend_imports_no_other(name: str) -> None:
-    top = {"linen": "flax", "nnx": "flax", "equinox": "equinox", "haiku": "haiku", "pytorch": "torch", "purejax": ""}
+    top = {
+        "linen": "flax",
+        "nnx": "flax",
+        "equinox": "equinox",
+        "haiku": "haiku",
+        "pytorch": "torch",
+        "purejax": "",
+    }
     others = {module for backend, module in top.items() if module and module != top[name]}
     code = f"import sys; from benchback import registry; registry.load('ppo', {name!r}); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()

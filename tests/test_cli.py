@@ -14,7 +14,18 @@ import yaml
 
 from benchback import checkpoint
 
-SMALL = ["--num-envs", "4", "--num-steps", "8", "--num-minibatches", "2", "--num-epochs", "1", "--hidden-sizes", "8"]
+SMALL = [
+    "--num-envs",
+    "4",
+    "--num-steps",
+    "8",
+    "--num-minibatches",
+    "2",
+    "--num-epochs",
+    "1",
+    "--hidden-sizes",
+    "8",
+]
 TRAIN = ["train", "ppo", "--backend", "purejax", *SMALL]
 
 
@@ -101,7 +112,14 @@ def test_another_backend_takes_a_run_over(benchback, tmp_path: Path) -> None:
 
 def test_list_shows_the_whole_matrix(benchback) -> None:
     matrix = json.loads(benchback("list", "--json").stdout)
-    assert list(matrix["algorithms"]["ppo"]["backends"]) == ["linen", "nnx", "equinox", "haiku", "purejax", "pytorch"]
+    assert list(matrix["algorithms"]["ppo"]["backends"]) == [
+        "linen",
+        "nnx",
+        "equinox",
+        "haiku",
+        "purejax",
+        "pytorch",
+    ]
     assert {"gymnax/CartPole-v1", "torch/Breakout-MinAtar"} <= set(matrix["environments"])
 
 

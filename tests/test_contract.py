@@ -157,7 +157,9 @@ def test_metrics_have_the_same_names_in_every_backend(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", registry.BACKENDS)
-@pytest.mark.parametrize("config", [replace(TINY, truncation="terminal"), replace(TINY, clip_value=False, anneal=False)])
+@pytest.mark.parametrize(
+    "config", [replace(TINY, truncation="terminal"), replace(TINY, clip_value=False, anneal=False)]
+)
 def test_switches_of_the_algorithm_run(name: str, config: Any) -> None:
     make, backend = registry.load("ppo", name)
     env = envs.make("gymnax/CartPole-v1", config.num_envs, registry.BACKENDS[name].family)

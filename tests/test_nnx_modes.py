@@ -4,6 +4,7 @@ Parity of the backends and the laws of the contract are tested for all of them e
 """
 
 import gc
+from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple
 
@@ -25,6 +26,14 @@ COMPILING = ("jit", "cached_partial", "jit_partial", "split")
 BINDING = ("cached_partial", "jit_partial")
 # jax.disable_jit lets optax raise Adam's decay to a known integer: repeated products instead of a power.
 TOLERANCE = {"rtol": 1e-6, "atol": 1e-6}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_compiler() -> Iterator[None]:
+    """XLA without its costly passes: nearly all of this file's time is spent compiling."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @cache
@@ -69,7 +78,6 @@ def run(mode: str, unit: str) -> Run:
         state, last_metrics = advance(agent, state)
         backend.block((state, last_metrics))
         compiles.append(backend.compiles())
-        gc.collect()
         live_arrays.append(len(jax.live_arrays()))
     return Run(metrics, weights, compiles[1] - compiles[0], compiles[-1] - compiles[1], live_arrays)
 
@@ -135,9 +143,7 @@ def test_equal_weights_and_keys_give_linens_actions_and_weights() -> None:
 def test_the_program_costs_what_linens_costs() -> None:
     reference = xla.jit(xla.chunk(linen.make(CONFIG, environment()), ITERATIONS))
     agent = backend.modes["split"](backend.units["chunk"](nnx.make(CONFIG, environment()), ITERATIONS))
-    expected, actual = (
-        a.iterate.lower(a.init(0, None)).cost_analysis() for a in (reference, agent)
-    )
+    expected, actual = (a.iterate.lower(a.init(0, None)).cost_analysis() for a in (reference, agent))
     assert actual["flops"] == pytest.approx(expected["flops"], rel=1e-3)
     assert actual["bytes accessed"] == pytest.approx(expected["bytes accessed"], rel=1e-2)
 
@@ -184,13 +190,3 @@ def test_a_binding_ends_with_its_state_object(mode: str) -> None:
         gc.collect()
         live_arrays.append(len(jax.live_arrays()))
     assert live_arrays[2] == live_arrays[1]
-
-
-def test_float64_is_float64_throughout() -> None:
-    with jax.enable_x64(True):
-        config = Config(**{**vars(CONFIG), "dtype": "float64"})
-        agent = backend.modes["split"](nnx.make(config, gymnax.make("CartPole-v1", CONFIG.num_envs)))
-        reference = linen.make(config, gymnax.make("CartPole-v1", CONFIG.num_envs))
-        state, _ = agent.learn(agent.init(0, reference.export(reference.init(0, None))), minibatch(0))
-        weights = agent.export(state)
-    assert {array.dtype for name, array in weights.items() if "/kernel" in name} == {np.dtype("float64")}

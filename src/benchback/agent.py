@@ -24,7 +24,7 @@ Sections: `actor/`, `critic/` (the network), `adam/` (`count`, `mean/...`, `vari
 `env/` and `rng/` (the environment and the random stream; readable by the same family only).
 """
 
-Metrics = Mapping[str, Any]
+Metrics = dict[str, Any]
 """Named scalars on the device; one value per iteration where a program covers several."""
 
 

@@ -60,7 +60,9 @@ def read(path: Path) -> Checkpoint:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read ({error.strerror}); give a run folder of `benchback train`") from None
+        raise CheckpointError(
+            f"{path}: cannot be read ({error.strerror}); give a run folder of `benchback train`"
+        ) from None
     header = _header(path, data)
     if header.get("format") != FORMAT:
         raise CheckpointError(f"{path}: not a benchback checkpoint; give a run folder of `benchback train`")

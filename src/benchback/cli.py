@@ -196,12 +196,14 @@ def run_training(flags: TrainFlags, checkpoint: Any) -> int:
     limit_threads(flags.threads)
     if run.config.dtype == "float64":
         os.environ["JAX_ENABLE_X64"] = "1"
-    continues = checkpoint is not None and run.to_dict() == checkpoint.run
-    path = flags.resume if continues else flags.out or folder.default_path(run)
-    if not continues:
+    if checkpoint and flags.resume and run.to_dict() == checkpoint.run:
+        training = train(run, checkpoint)
+        place, elapsed_s = folder.reopen(flags.resume, checkpoint)
+    else:
+        path = flags.out or folder.default_path(run)
         folder.check_free(path)
-    training = train(run, checkpoint)
-    place, elapsed_s = folder.reopen(path, checkpoint) if continues else (folder.create(path, run), 0.0)
+        training = train(run, checkpoint)
+        place, elapsed_s = folder.create(path, run), 0.0
     done = checkpoint.iteration if checkpoint else 0
     saved = done
     interrupted = on_interrupt()

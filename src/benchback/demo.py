@@ -4,6 +4,7 @@ import json
 import statistics
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +34,11 @@ def compare_backends(out: Path, iterations: int) -> list[dict[str, Any]]:
 
 def parity_verdicts() -> dict[str, str]:
     """`pass` or `fail` for each backend: float32, forward to twenty gradient steps."""
-    command = "parity --levels L0 L1 L2 --dtypes float32 --json".split()
+    command = ["parity", "--levels", "L0", "L1", "L2", "--dtypes", "float32", "--json"]
     process = subprocess.run([sys.executable, "-m", "benchback", *command], capture_output=True, text=True)
     if process.returncode not in (0, 1):
         return {}
-    ok = {name: True for name in registry.BACKENDS}
+    ok = dict.fromkeys(registry.BACKENDS, True)
     for row in json.loads(process.stdout)["rows"]:
         ok[row["backend"]] &= row["ok"]
     return {name: "pass" if passed else "fail" for name, passed in ok.items()}
@@ -57,7 +58,7 @@ def train_one(backend: str, out: Path, iterations: int, advance: Any) -> dict[st
         stderr = process.stderr.read() if process.stderr else ""
     if process.returncode:
         return {"error": (stderr.strip().splitlines() or ["failed"])[-1]}
-    durations = [b["seconds"] - a["seconds"] for a, b in zip(rows, rows[1:], strict=False)]
+    durations = [b["seconds"] - a["seconds"] for a, b in pairwise(rows)]
     steady_s = statistics.median(durations[-TAIL:])
     returns = [row["episode_return"] for row in rows[-TAIL:] if row["episode_return"] is not None]
     return {

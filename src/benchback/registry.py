@@ -31,7 +31,10 @@ class Spec:
 BACKENDS = {
     "linen": Spec("Flax Linen", "jax", ("eager", "none", "jit"), "jit"),
     "nnx": Spec(
-        "Flax NNX", "jax", ("eager", "none", "jit", "cached_partial", "jit_partial", "split"), "cached_partial"
+        "Flax NNX",
+        "jax",
+        ("eager", "none", "jit", "cached_partial", "jit_partial", "split"),
+        "cached_partial",
     ),
     "equinox": Spec("Equinox", "jax", ("eager", "none", "filter_jit", "flatten"), "flatten"),
     "haiku": Spec("Haiku", "jax", ("eager", "none", "jit"), "jit"),

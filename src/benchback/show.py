@@ -11,7 +11,14 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from benchback import envs, registry
@@ -49,11 +56,17 @@ class Reporter:
                 print(json.dumps({"event": "iteration"} | jsonable(row)), flush=True)
         status = f"return {self.last_row.get('episode_return', math.nan):.1f}"
         self.bar.update(self.task, completed=rows[-1]["iteration"], status=status)
-        due = time.monotonic() - self.last_line_s > LINES_APART_S or rows[-1]["iteration"] == self.run.config.num_iterations
+        due = (
+            time.monotonic() - self.last_line_s > LINES_APART_S
+            or rows[-1]["iteration"] == self.run.config.num_iterations
+        )
         if not self.as_json and not self.console.is_terminal and due:
             self.last_line_s = time.monotonic()
             total = self.run.config.num_iterations
-            print(f"iteration {rows[-1]['iteration']}/{total}  {rows[-1]['seconds']:.1f} s  {status}", file=sys.stderr)
+            print(
+                f"iteration {rows[-1]['iteration']}/{total}  {rows[-1]['seconds']:.1f} s  {status}",
+                file=sys.stderr,
+            )
 
     def finish(self, folder: Folder, interrupted: bool) -> None:
         """Say how it ended and where the files are."""
@@ -92,7 +105,10 @@ def print_evaluation(run: Run, iteration: int, returns: np.ndarray, as_json: boo
     if as_json:
         print(json.dumps(summary))
     elif finished.size:
-        print("{env} {backend}: return {mean:.1f} +- {std:.1f} (min {min:.1f}, max {max:.1f})".format(**summary), end="")
+        print(
+            "{env} {backend}: return {mean:.1f} +- {std:.1f} (min {min:.1f}, max {max:.1f})".format(**summary),
+            end="",
+        )
         print(f" over {summary['episodes']} episodes, {summary['unfinished']} unfinished")
     else:
         print(f"{run.env} {run.backend}: no episode finished")
@@ -136,7 +152,15 @@ def print_parity(rows: Iterable[Any], as_json: bool) -> bool:
         print(json.dumps({"ok": not failed, "rows": listed}, indent=2))
         return not failed
     cells = [
-        (r.backend, r.level, r.dtype, r.quantity, f"{r.deviation:.1e}", f"{r.tolerance:.1e}", "pass" if r.ok else "FAIL")
+        (
+            r.backend,
+            r.level,
+            r.dtype,
+            r.quantity,
+            f"{r.deviation:.1e}",
+            f"{r.tolerance:.1e}",
+            "pass" if r.ok else "FAIL",
+        )
         for r in worst.values()
     ]
     Console().print(table("largest deviation against its tolerance", (*PARITY_COLUMNS, "verdict"), cells))

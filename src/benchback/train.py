@@ -6,7 +6,7 @@ stores or times. Importing this module imports neither jax nor torch.
 
 from collections.abc import Callable, Iterator
 from dataclasses import Field, asdict, dataclass, fields, replace
-from typing import Any, Generic, Literal, TypeVar, get_args, get_origin
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, get_args, get_origin
 
 import numpy as np
 
@@ -15,7 +15,22 @@ from benchback.agent import Agent, Backend, Weights
 from benchback.checkpoint import Checkpoint, CheckpointError
 from benchback.errors import InputError
 
-Config = TypeVar("Config")
+
+class AlgorithmConfig(Protocol):
+    """What the loop must know of an algorithm's Config, a frozen dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+    algorithm: ClassVar[str]
+
+    @property
+    def num_envs(self) -> int: ...
+    @property
+    def num_iterations(self) -> int: ...
+    @property
+    def hidden(self) -> tuple[int, ...]: ...
+
+
+Config = TypeVar("Config", bound=AlgorithmConfig)
 
 
 @dataclass(frozen=True)
@@ -56,7 +71,7 @@ class Run(Generic[Config]):
         return self.config.algorithm
 
     @property
-    def framework(self) -> str:
+    def framework(self) -> Literal["jax", "torch"]:
         """The array framework of the backend: jax or torch."""
         return registry.BACKENDS[self.backend].family
 
@@ -156,7 +171,11 @@ def transplantable(run: Run, checkpoint: Checkpoint) -> Weights:
             f"the checkpoint is of {theirs.env} with layers {theirs.config.hidden}, the run of {run.env} with "
             f"{run.config.hidden}; train with the same env and hidden sizes"
         )
-    if (theirs.framework, theirs.env, theirs.config.num_envs) == (run.framework, run.env, run.config.num_envs):
+    if (theirs.framework, theirs.env, theirs.config.num_envs) == (
+        run.framework,
+        run.env,
+        run.config.num_envs,
+    ):
         return checkpoint.weights
     return network_of(checkpoint.weights)
 
@@ -176,14 +195,14 @@ def evaluate(run: Run, weights: Weights, episodes: int, seed: int = 0, max_steps
         return env.step(env_state, agent.act(state, env_state.obs), noise)
 
     # Compiled as one function, policy and environment together.
-    play = backend.modes[run.compile_mode](replace(agent, act=play)).act
+    player = backend.modes[run.compile_mode](replace(agent, act=play))
     state = agent.init(seed, network_of(weights))
     env_state = env.reset(env.random(seed))
     returns, running = np.full(episodes, np.nan), np.ones(episodes, bool)
     for t in range(max_steps):
         if t % NOISE_STEPS == 0:
             noise = env.draw(env.random(seed + 1 + t // NOISE_STEPS), NOISE_STEPS)
-        env_state, step = play(state, (env_state, noise[t % NOISE_STEPS]))
+        env_state, step = player.act(state, (env_state, noise[t % NOISE_STEPS]))
         outcome = {"done": step.terminated | step.truncated, "episode_return": step.episode_return}
         outcome = backend.fetch(outcome)
         ended = running & outcome["done"].astype(bool)

@@ -83,7 +83,7 @@ class MLP(eqx.Module):
 def _orthogonal(linear: eqx.nn.Linear, scale: float, key: Key[Array, ""]) -> eqx.nn.Linear:
     # Equinox stores [out, in]; drawing [in, out] gives the same distribution as the other backends.
     weight = jax.nn.initializers.orthogonal(scale)(key, linear.weight.shape[::-1], linear.weight.dtype).T
-    return eqx.tree_at(lambda m: (m.weight, m.bias), linear, (weight, jnp.zeros_like(linear.bias)))
+    return eqx.tree_at(lambda m: (m.weight, m.bias), linear, (weight, jnp.zeros(linear.out_features, weight.dtype)))
 
 
 # Equinox keeps actor/layers/0/weight as [out, in].

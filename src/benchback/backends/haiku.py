@@ -53,8 +53,7 @@ def from_weights(template: Any, weights: Weights, prefix: str) -> Any:
     """Canonical weights in the structure of `template`."""
     return {
         module: {
-            name: jnp.array(weights[prefix + _canonical(module, name)], array.dtype)
-            for name, array in arrays.items()
+            name: jnp.array(weights[prefix + _canonical(module, name)], array.dtype) for name, array in arrays.items()
         }
         for module, arrays in template.items()
     }

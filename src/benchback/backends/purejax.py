@@ -1,5 +1,6 @@
 """Plain JAX: parameters are lists of dictionaries, layers are two lines."""
 
+from itertools import pairwise
 from typing import Any
 
 import jax
@@ -22,12 +23,10 @@ LAYOUT = xla.TREE
 Layers = list[dict[str, Any]]
 
 
-def init_mlp(
-    key: Key[Array, ""], sizes: tuple[int, ...], head_scale: float, dtype: jnp.dtype
-) -> Layers:
+def init_mlp(key: Key[Array, ""], sizes: tuple[int, ...], head_scale: float, dtype: jnp.dtype) -> Layers:
     """Orthogonal weights and zero biases for layers of `sizes`; the last one has a scale of its own."""
     scales = [2**0.5] * (len(sizes) - 2) + [head_scale]
-    shapes = zip(sizes[:-1], sizes[1:], strict=True)
+    shapes = pairwise(sizes)
     layer_keys = jax.random.split(key, len(scales))
     return [
         {

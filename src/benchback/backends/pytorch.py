@@ -14,9 +14,8 @@ An implementation offers them under these roles; what it does not offer runs in 
 
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -24,8 +23,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
-from torch._higher_order_ops.scan import scan as _scan
-from torch.utils import _pytree as pytree
+from torch._higher_order_ops.scan import scan as torch_scan
 
 from benchback.agent import Agent, Backend, Metrics, Weights
 from benchback.envs.interface import Env, EnvState
@@ -47,10 +45,10 @@ class MLP(nn.Sequential):
         generator: torch.Generator,
     ) -> None:
         super().__init__()
-        widths = inputs, *hidden
-        for fan_in, width in zip(widths, hidden):
-            self.extend([_dense(fan_in, width, 2**0.5, dtype, generator), nn.Tanh()])
-        self.append(_dense(widths[-1], outputs, head_scale, dtype, generator))
+        for width in hidden:
+            self.extend([_dense(inputs, width, 2**0.5, dtype, generator), nn.Tanh()])
+            inputs = width
+        self.append(_dense(inputs, outputs, head_scale, dtype, generator))
 
     def forward(self, x: Shaped[Tensor, "*B I"]) -> Float[Tensor, "*B O"]:
         return super().forward(x.to(self[0].weight.dtype))
@@ -64,11 +62,6 @@ def _dense(inputs: int, outputs: int, scale: float, dtype: torch.dtype, generato
     return layer
 
 
-def keep(role: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function itself."""
-    return function
-
-
 def none(agent: Agent) -> Agent:
     """Mode: nothing compiled, neither in torch nor in a JAX environment."""
     return _within(agent, lambda role, f: f.eager() if role == "env_step" else f)
@@ -80,21 +73,27 @@ def env_jit(agent: Agent) -> Agent:
 
 
 def script(agent: Agent) -> Agent:
-    """Mode: TorchScript for acting and for the objective (its gradient and Adam remain eager)."""
+    """Mode: TorchScript for acting and for the objective; its gradient and Adam stay eager."""
     roles = {"policy_step", "rollout_step", "appraise", "objective"}
     return _within(agent, lambda role, f: _traced(f) if role in roles else f)
 
 
 def compile(agent: Agent) -> Agent:
-    """Mode: torch.compile for acting and for whole gradient steps."""
-    return _within(agent, _compiling("rollout_steps", keep))
+    """Mode: torch.compile for a whole rollout (beside a JAX environment: the policy) and for gradient steps."""
+    return _within(agent, _compiling({"policy_step", "rollout_steps", "appraise", "minibatch_step"}, keep))
 
 
 def cudagraphs(agent: Agent) -> Agent:
-    """Mode: torch.compile whose programs are replayed as CUDA graphs."""
+    """Mode: torch.compile, its programs replayed as CUDA graphs; those hold no loops, so one step at a time."""
     if not torch.cuda.is_available():
         raise ValueError("mode=cudagraphs needs a CUDA device and this machine has none; use --mode compile")
-    return _within(agent, _compiling("rollout_step", _own_outputs, mode="reduce-overhead"))
+    roles = {"policy_step", "rollout_step", "appraise", "minibatch_step"}
+    return _within(agent, _compiling(roles, _own_outputs, mode="reduce-overhead"))
+
+
+def keep(role: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function itself."""
+    return function
 
 
 def _within(agent: Agent, put: Replace) -> Agent:
@@ -102,12 +101,11 @@ def _within(agent: Agent, put: Replace) -> Agent:
     return replace(agent.within(put), act=agent.act)
 
 
-def _compiling(rollout: str, finish: Replace, **options: Any) -> Replace:
-    import torch._dynamo
+def _compiling(roles: set[str], finish: Replace, **options: Any) -> Replace:
+    import torch._dynamo  # here, because it takes as long as torch itself
 
     # Lets one program hold the loss, its gradient and the optimiser.
     torch._dynamo.config.trace_autograd_ops = True
-    roles = {"policy_step", rollout, "appraise", "minibatch_step"}
 
     def put(role: str, function: Callable[..., Any]) -> Callable[..., Any]:
         if role not in roles:
@@ -120,7 +118,12 @@ def _compiling(rollout: str, finish: Replace, **options: Any) -> Replace:
 
 def _own_outputs(role: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """The function with copied results: a CUDA graph writes the next ones into the same memory."""
-    return lambda *arguments: pytree.tree_map(torch.clone, function(*arguments))
+
+    def run(*arguments: Any) -> Any:
+        result = function(*arguments)
+        return _refill(result, (x.clone() for x in _leaves(result)))
+
+    return run
 
 
 _traces: list[str] = []
@@ -131,17 +134,18 @@ def _traced(function: Callable[..., Any]) -> Callable[..., Any]:
     programs: WeakKeyDictionary[nn.Module, dict[Any, Any]] = WeakKeyDictionary()
 
     def run(model: nn.Module, *arguments: Any) -> Any:
-        leaves, structure = pytree.tree_flatten(arguments)
+        leaves = _leaves(arguments)
         known = programs.setdefault(model, {})
         shapes = tuple((x.shape, x.dtype) for x in leaves)
         if shapes not in known:
-            flat = _Flat(function, model, structure)
+            flat = _Flat(function, model, arguments)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DeprecationWarning)
-                known[shapes] = torch.jit.trace(flat, tuple(leaves), check_trace=False), flat.output
+                program = torch.jit.trace(flat, leaves, check_trace=False)
+            known[shapes] = program, flat.result
             _traces.append(function.__name__)
-        program, output = known[shapes]
-        return pytree.tree_unflatten(program(*leaves), output)
+        program, result = known[shapes]
+        return _refill(result, iter(program(*leaves)))
 
     return run
 
@@ -149,24 +153,26 @@ def _traced(function: Callable[..., Any]) -> Callable[..., Any]:
 class _Flat(nn.Module):
     """A function of a model and nested tuples as TorchScript wants it: a module, tensors in, tensors out."""
 
-    def __init__(self, function: Callable[..., Any], model: nn.Module, structure: Any) -> None:
+    def __init__(self, function: Callable[..., Any], model: nn.Module, arguments: Any) -> None:
         super().__init__()
-        self.function, self.model, self.structure, self.output = function, model, structure, None
+        self.function, self.model, self.arguments, self.result = function, model, arguments, None
 
     def forward(self, *leaves: Tensor) -> tuple[Tensor, ...]:
-        result = self.function(self.model, *pytree.tree_unflatten(leaves, self.structure))
-        tensors, self.output = pytree.tree_flatten(result)
+        result = self.function(self.model, *_refill(self.arguments, iter(leaves)))
+        tensors = _leaves(result)
+        self.result = _refill(result, iter([torch.empty(0)] * len(tensors)))
         return tuple(tensors)
 
 
-def rollout_steps(env: Env, policy_step: Callable[..., Any], replace: Replace) -> Callable[..., Any]:
-    """(model, state, env noise, noise) -> state, outcomes: `env` played by the policy for as long as there is noise.
+def rollout_steps(env: Env, policy_step: Callable[..., Any], put: Replace) -> Callable[..., Any]:
+    """(model, state, noise) -> state, outcomes: `env` played by the policy for as long as there is noise.
 
-    An outcome is the observation, the choice (the action first) and the fields of Step after its observation.
+    Noise is a pair, the environment's and the policy's. An outcome is the observation, the choice (the action
+    first), and what Step has after its observation.
     """
     foreign = hasattr(env.step, "eager")
-    choose = replace("policy_step", policy_step) if foreign else policy_step
-    env_step = replace("env_step", env.step) if foreign else env.step
+    choose = put("policy_step", policy_step) if foreign else policy_step
+    env_step = put("env_step", env.step) if foreign else env.step
 
     def rollout_step(model: nn.Module, state: EnvState, noise: tuple[Any, Any]) -> tuple[EnvState, Any]:
         env_noise, policy_noise = noise
@@ -174,18 +180,18 @@ def rollout_steps(env: Env, policy_step: Callable[..., Any], replace: Replace) -
         following, step = env_step(state, choice[0], env_noise)
         return following, (state.obs, *choice, *step[1:])
 
-    one = rollout_step if foreign else replace("rollout_step", rollout_step)
+    one_step = rollout_step if foreign else put("rollout_step", rollout_step)
 
     def rollout_steps(model: nn.Module, state: EnvState, noise: tuple[Any, Any]) -> tuple[EnvState, Any]:
-        return scan(lambda state, x: one(model, state, x), state, noise)
+        return scan(lambda state, x: one_step(model, state, x), state, noise)
 
-    return rollout_steps if foreign else replace("rollout_steps", rollout_steps)
+    return rollout_steps if foreign else put("rollout_steps", rollout_steps)
 
 
 def scan(step: Callable[..., Any], carry: Any, sequences: tuple[Any, ...]) -> tuple[Any, tuple[Tensor, ...]]:
     """jax.lax.scan: `carry, outputs = step(carry, inputs)` along the sequences -> last carry, stacked outputs."""
     if torch.compiler.is_dynamo_compiling():
-        return _compiled_scan(step, carry, sequences)
+        return _scan_in_program(step, carry, sequences)
     outputs = []
     # Inference mode saves a fifth of the time of small operations. Its tensors may not meet autograd later:
     # torch.stack, outside, makes ordinary ones of them.
@@ -196,19 +202,19 @@ def scan(step: Callable[..., Any], carry: Any, sequences: tuple[Any, ...]) -> tu
     return carry, tuple(map(torch.stack, zip(*outputs, strict=True)))
 
 
-def _compiled_scan(step: Callable[..., Any], carry: Any, sequences: tuple[Any, ...]) -> tuple[Any, Any]:
-    """The same as a loop inside the program; it knows lists only, and no result may share memory with another."""
+def _scan_in_program(step: Callable[..., Any], carry: Any, sequences: tuple[Any, ...]) -> tuple[Any, Any]:
+    """The same as a loop of the compiled program; it takes lists, and no result may share memory with another."""
 
     def flat_step(flat: list[Tensor], inputs: tuple[Tensor, ...]) -> tuple[list[Tensor], list[Tensor]]:
         following, output = step(_refill(carry, iter(flat)), inputs)
         return [x.clone() for x in _leaves(following)], [x.clone() for x in output]
 
-    flat, outputs = _scan(flat_step, [x.clone() for x in _leaves(carry)], sequences)
+    flat, outputs = torch_scan(flat_step, [x.clone() for x in _leaves(carry)], sequences)
     return _refill(carry, iter(flat)), tuple(outputs)
 
 
 def _leaves(tree: Any) -> list[Tensor]:
-    """The tensors of nested tuples and dictionaries; torch.compile does not follow torch's own pytrees here."""
+    """The tensors of nested tuples and dictionaries. (torch.compile does not follow torch's own pytrees.)"""
     if isinstance(tree, Tensor):
         return [tree]
     return [leaf for part in (tree.values() if isinstance(tree, dict) else tree) for leaf in _leaves(part)]
@@ -246,11 +252,11 @@ def block(tree: Any) -> None:
 
 
 def fetch(tree: Any) -> Any:
-    """The tensors of `tree` as NumPy arrays, in one transfer."""
-    leaves, structure = pytree.tree_flatten(tree)
+    """`tree` as NumPy arrays, in one transfer."""
+    leaves = _leaves(tree)
     flat = torch.cat([x.reshape(-1).to(torch.float64) for x in leaves]).cpu()
-    pieces = zip(flat.split([x.numel() for x in leaves]), leaves, strict=True)
-    return pytree.tree_unflatten([_copy(piece.reshape(x.shape).to(x.dtype)) for piece, x in pieces], structure)
+    pieces = flat.split([x.numel() for x in leaves])
+    return _refill(tree, (_copy(p.reshape(x.shape).to(x.dtype)) for p, x in zip(pieces, leaves, strict=True)))
 
 
 def compiles() -> int:
@@ -286,11 +292,10 @@ def export(model: nn.Module, adam: Any, env: EnvState, generator: torch.Generato
     }
 
 
-@torch.no_grad()
 def transplant(
     weights: Weights | None, model: nn.Module, adam: Any, env: EnvState, generator: torch.Generator
 ) -> EnvState:
-    """Put every section that `weights` holds in its place; the model, Adam and the generator change in place."""
+    """Put every section that `weights` holds in its place; all but the environment change where they are."""
     if weights is None:
         return env
     from_weights(model, weights, "")
@@ -298,20 +303,18 @@ def transplant(
         adam.count.fill_(int(weights["adam/count"]))
         from_weights(model, weights, "adam/mean/", adam.mean)
         from_weights(model, weights, "adam/variance/", adam.variance)
-    if "rng" in weights:
-        generator.set_state(torch.tensor(weights["rng"]))
-        return _env_from_weights(env, weights, "env/")
-    return env
+    if "rng" not in weights:
+        return env
+    generator.set_state(torch.tensor(weights["rng"]))
+    return _env_from_weights(env, weights, "env/")
 
 
 def to_weights(module: nn.Module, prefix: str, vector: Float[Tensor, "N"] | None = None) -> Weights:
-    """The parameters under canonical names, copied; or such a vector of moments as if they were parameters."""
+    """The parameters under canonical names, copied; or a vector of moments as if those were parameters."""
     return {prefix + name: _copy(x.T) for name, x in _canonical(module, vector).items()}
 
 
-def from_weights(
-    module: nn.Module, weights: Weights, prefix: str, vector: Float[Tensor, "N"] | None = None
-) -> None:
+def from_weights(module: nn.Module, weights: Weights, prefix: str, vector: Float[Tensor, "N"] | None = None) -> None:
     """The inverse of `to_weights`, in place."""
     for name, x in _canonical(module, vector).items():
         x.copy_(torch.tensor(weights[prefix + name]).T)
@@ -320,36 +323,38 @@ def from_weights(
 def _canonical(module: nn.Module, vector: Float[Tensor, "N"] | None) -> dict[str, Tensor]:
     """`actor/0/kernel` and so on -> the parameter, or its place in the vector; in torch's [out, in] layout."""
     names = [
-        f"{tower}/{i}/{'kernel' if kind == 'weight' else kind}"
+        f"{tower}/{i}/{kind}"
         for tower, mlp in module.named_children()
-        for i, layer in enumerate(x for x in mlp if isinstance(x, nn.Linear))
-        for kind, _ in layer.named_parameters()
+        for i in range(len(mlp) // 2 + 1)
+        for kind in ("kernel", "bias")
     ]
-    params = list(module.parameters())
+    params = [p.detach() for p in module.parameters()]
     if vector is not None:
         pieces = vector.split([p.numel() for p in params])
         params = [piece.view_as(p) for piece, p in zip(pieces, params, strict=True)]
-    return dict(zip(names, (p.detach() for p in params), strict=True))
+    return dict(zip(names, params, strict=True))
 
 
 def _env_to_weights(env: EnvState, prefix: str) -> Weights:
-    if hasattr(env.inner, "to_weights"):  # computed elsewhere, and named there
+    if hasattr(env.inner, "to_weights"):  # not torch's, so it names its arrays itself
         return env.inner.to_weights(prefix)
-    leaves, _ = pytree.tree_flatten_with_path(env)
-    return {prefix + _path(path): _copy(x) for path, x in leaves}
+    return {name: _copy(x) for name, x in _named(env, prefix).items()}
 
 
 def _env_from_weights(env: EnvState, weights: Weights, prefix: str) -> EnvState:
     if hasattr(env.inner, "from_weights"):
         return env.inner.from_weights(weights, prefix)
-    return pytree.tree_map_with_path(
-        lambda path, x: torch.tensor(weights[prefix + _path(path)], dtype=x.dtype, device=x.device), env
-    )
+    tensors = _named(env, prefix).items()
+    return _refill(env, (torch.tensor(weights[name], dtype=x.dtype, device=x.device) for name, x in tensors))
 
 
-def _path(path: Any) -> str:
-    return "/".join(key.name for key in path)
+def _named(tree: Any, prefix: str) -> dict[str, Tensor]:
+    """The tensors of nested NamedTuples by their path."""
+    if isinstance(tree, Tensor):
+        return {prefix.removesuffix("/"): tree}
+    parts = [_named(part, f"{prefix}{field}/") for field, part in zip(tree._fields, tree, strict=True)]
+    return {name: x for part in parts for name, x in part.items()}
 
 
 def _copy(x: Tensor) -> np.ndarray:
-    return np.array(x.detach().cpu())
+    return np.array(x.cpu())

@@ -16,9 +16,9 @@ from benchback.errors import InputError
 _compile_durations_s: list[float] = []
 
 
-def _note_compile(event: str, duration_s: float, **_: Any) -> None:
+def _note_compile(event: str, duration_secs: float, **_: Any) -> None:
     if event == "/jax/core/compile/backend_compile_duration":
-        _compile_durations_s.append(duration_s)
+        _compile_durations_s.append(duration_secs)
 
 
 jax.monitoring.register_event_duration_secs_listener(_note_compile)
@@ -96,7 +96,7 @@ UNITS = {"phase": phase, "iteration": iteration, "chunk": chunk}
 
 def dtype(name: str) -> jnp.dtype:
     """The floating-point type `name`, refused where this process would silently narrow it."""
-    if name == "float64" and not jax.config.jax_enable_x64:
+    if name == "float64" and not jax.config.read("jax_enable_x64"):
         raise InputError("dtype=float64 needs JAX's 64-bit mode; start Python with JAX_ENABLE_X64=1")
     return jnp.dtype(name)
 

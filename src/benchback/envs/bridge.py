@@ -62,7 +62,8 @@ class BridgedStep:
 
     def __call__(self, state: EnvState, action: Int[Tensor, "E"], noise: Any) -> tuple[EnvState, Step]:
         following, step = self.run(state.inner.state, _to_jax(action), noise)
-        return served(following), Step(*map(_to_torch, step))
+        outcome = Step(*map(_to_torch, step))
+        return EnvState(JaxState(following), outcome.obs, None, None), outcome
 
     def eager(self) -> "BridgedStep":
         """The same step with every JAX operation dispatched by itself."""
@@ -89,9 +90,11 @@ class JaxState:
         return served(jax.tree_util.tree_map_with_path(fill, self.state))
 
 
+# In inference mode, as in a rollout: a compiled policy then sees one kind of tensor only.
+@torch.inference_mode()
 def served(state: EnvState) -> EnvState:
-    """The JAX state as torch sees it; the statistics, which only the environment reads, stay in JAX."""
-    return EnvState(JaxState(state), _to_torch(state.obs), state.episode_return, state.episode_length)
+    """The JAX state as torch sees it: what only the environment reads of it, its statistics too, stays in JAX."""
+    return EnvState(JaxState(state), _to_torch(state.obs), None, None)
 
 
 def _to_torch(array: Shaped[jax.Array, "..."]) -> Shaped[Tensor, "..."]:

@@ -29,9 +29,7 @@ def forward(subject: Subject) -> Iterator[Deviation]:
     yield "greedy", deviation.mismatch(action, oracle.greedy(weights, obs))
 
     batch = subject.fetch(agent.rollout(agent.init(SEED, weights))[1])
-    yield "log_prob", deviation.relative(
-        batch.log_prob, oracle.log_prob(weights, batch.obs, batch.action), floor=1.0
-    )
+    yield "log_prob", deviation.relative(batch.log_prob, oracle.log_prob(weights, batch.obs, batch.action), floor=1.0)
     yield "value", deviation.relative(batch.value, oracle.value(weights, batch.obs), floor=1.0)
     final_obs = environment.successor(np, batch.obs.astype(float), batch.action)[batch.truncated]
     yield (

@@ -74,7 +74,7 @@ def make(config: Config, env: Env) -> Agent:
         final_value = jax.lax.cond(
             step.truncated.any(),
             lambda: model.value(state.params, step.final_obs),
-            lambda: jnp.zeros_like(value),
+            lambda: jnp.zeros(config.num_envs, dtype),
         )
         transition = Transition(
             obs=obs,

@@ -73,7 +73,7 @@ def make(config: Config, env: Env) -> Agent:
         final_value = jax.lax.cond(
             step.truncated.any(),
             lambda: model.apply(variables, step.final_obs, method="value"),
-            lambda: jnp.zeros_like(value),
+            lambda: jnp.zeros(config.num_envs, dtype),
         )
         transition = Transition(
             obs=obs,

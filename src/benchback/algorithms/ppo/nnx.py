@@ -21,7 +21,13 @@ class ActorCritic(nnx.Module):
     """Separate towers for policy and value."""
 
     def __init__(
-        self, observation_size: int, hidden: tuple[int, ...], num_actions: int, dtype: jnp.dtype, *, rngs: nnx.Rngs
+        self,
+        observation_size: int,
+        hidden: tuple[int, ...],
+        num_actions: int,
+        dtype: jnp.dtype,
+        *,
+        rngs: nnx.Rngs,
     ) -> None:
         self.actor = MLP(observation_size, hidden, num_actions, 0.01, dtype, rngs=rngs)
         self.critic = MLP(observation_size, hidden, 1, 1.0, dtype, rngs=rngs)
@@ -81,7 +87,7 @@ def make(config: Config, env: Env) -> Agent:
         final_value = jax.lax.cond(
             step.truncated.any(),
             lambda: state.model.value(step.final_obs),
-            lambda: jnp.zeros_like(value),
+            lambda: jnp.zeros(config.num_envs, dtype),
         )
         transition = Transition(
             obs=obs,

@@ -1,7 +1,6 @@
 """PPO in PyTorch: a module, an optimiser and a generator that change in place."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -48,7 +47,7 @@ class State:
     hyper: Hyper
 
 
-def make(config: Config, env: Env, replace: Replace = pytorch.keep) -> Agent:
+def make(config: Config, env: Env, put: Replace = pytorch.keep) -> Agent:
     dtype = getattr(torch, config.dtype)
     optimiser = math.adam(
         anneal=config.anneal,
@@ -70,14 +69,14 @@ def make(config: Config, env: Env, replace: Replace = pytorch.keep) -> Agent:
         logits = model.actor(obs)
         return math.sample(logits, noise), logits
 
-    rollout_steps = pytorch.rollout_steps(env, policy_step, replace)
+    rollout_steps = pytorch.rollout_steps(env, policy_step, put)
 
     def appraise(model: ActorCritic, outcome: tuple[Tensor, ...]) -> Transition:
         obs, action, logits, reward, terminated, truncated, final_obs, *episode = outcome
         log_prob, value, final_value = math.log_prob(logits, action), model.value(obs), model.value(final_obs)
         return Transition(obs, action, log_prob, value, reward, terminated, truncated, final_value, *episode)
 
-    appraise = replace("appraise", appraise)
+    appraise = put("appraise", appraise)
 
     @torch.no_grad()
     def rollout(state: State) -> tuple[State, Transition]:
@@ -92,7 +91,7 @@ def make(config: Config, env: Env, replace: Replace = pytorch.keep) -> Agent:
         logits, value = model(minibatch.obs)
         return ppo_loss(math, logits, value, minibatch, hyper, config)
 
-    objective = replace("objective", objective)
+    objective = put("objective", objective)
 
     def minibatch_step(model: ActorCritic, adam: AdamState, minibatch: Minibatch, hyper: Hyper) -> Metrics:
         loss, metrics = objective(model, minibatch, hyper)
@@ -101,7 +100,7 @@ def make(config: Config, env: Env, replace: Replace = pytorch.keep) -> Agent:
         norm = optimiser.update(gradient, adam, params, hyper=hyper)
         return {name: x.detach() for name, x in metrics.items()} | {"grad_norm": norm}
 
-    minibatch_step = replace("minibatch_step", minibatch_step)
+    minibatch_step = put("minibatch_step", minibatch_step)
 
     def learn(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
         return state, minibatch_step(state.model, state.adam, minibatch, state.hyper)
@@ -134,5 +133,5 @@ def make(config: Config, env: Env, replace: Replace = pytorch.keep) -> Agent:
         learn=learn,
         act=act,
         export=export,
-        within=lambda replace: make(config, env, replace),
+        within=lambda put: make(config, env, put),
     )

@@ -9,19 +9,17 @@ import optax
 from benchback.math.jax.schedules import linear_anneal
 
 
-def adam(
-    *, anneal: bool, steps_per_iteration: int, num_iterations: int
-) -> optax.GradientTransformationExtraArgs:
+def adam(*, anneal: bool, steps_per_iteration: int, num_iterations: int) -> optax.GradientTransformationExtraArgs:
     """Clipped Adam (Kingma & Ba 2015) as an optax transformation; `update(..., hyper=hyper)`.
 
     Its floats arrive with every update instead of being baked in, so that agents that differ in them
     share one program. Gradients g become min(1, c / |g|) g before they enter the moments.
     """
 
-    def init(params: Any) -> optax.ScaleByAdamState:
+    def init(params: Any) -> Any:
         return optax.scale_by_adam().init(params)
 
-    def update(gradient: Any, state: optax.ScaleByAdamState, params: Any = None, *, hyper: Any) -> tuple[Any, Any]:
+    def update(updates: Any, state: Any, params: Any = None, *, hyper: Any) -> tuple[Any, Any]:
         learning_rate = hyper.learning_rate
         if anneal:
             learning_rate = linear_anneal(
@@ -32,8 +30,8 @@ def adam(
             )
         clip = optax.clip_by_global_norm(hyper.max_grad_norm)
         moments = optax.scale_by_adam(hyper.adam_beta1, hyper.adam_beta2, hyper.adam_epsilon)
-        gradient, _ = clip.update(gradient, optax.EmptyState())
-        direction, state = moments.update(gradient, state)
+        clipped, _ = clip.update(updates, optax.EmptyState())
+        direction, state = moments.update(clipped, state)
         return jax.tree.map(lambda d: -learning_rate * d, direction), state
 
     return optax.GradientTransformationExtraArgs(init, update)

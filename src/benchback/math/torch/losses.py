@@ -22,7 +22,10 @@ def clipped_surrogate(
 
 
 def clipped_value_loss(
-    value: Float[Tensor, "B"], old_value: Float[Tensor, "B"], target: Float[Tensor, "B"], clip: Float[Tensor, ""]
+    value: Float[Tensor, "B"],
+    old_value: Float[Tensor, "B"],
+    target: Float[Tensor, "B"],
+    clip: Float[Tensor, ""],
 ) -> Float[Tensor, ""]:
     """mean max((v - R)^2, (clip(v, v_old - c, v_old + c) - R)^2) / 2."""
     clipped = old_value + (value - old_value).clamp(-clip, clip)
