@@ -20,31 +20,32 @@ from benchback.backends import xla
 
 
 def jit(agent: Agent) -> Agent:
-    """Mode: nnx.jit in graph mode, which walks the object before and after each call."""
-
-    def compile(function: Callable[..., Any], consumes: tuple[int, ...]) -> Callable[..., Any]:
-        return nnx.jit(function, donate_argnums=consumes, graph=True, graph_updates=True)
-
-    return compiled(agent, _in_place(compile))
+    """Mode: nnx.jit in graph mode, which walks the state object before and after each call."""
+    return compiled(agent, _in_place(_graph_jit))
 
 
 def cached_partial(agent: Agent) -> Agent:
-    """Mode: nnx.jit in graph mode, with the walk over each state object cached."""
+    """Mode: nnx.jit in graph mode, which walks each state object only once."""
 
     def compile(function: Callable[..., Any], consumes: tuple[int, ...]) -> Callable[..., Any]:
-        program = nnx.jit(function, donate_argnums=consumes, graph=True, graph_updates=True)
+        program = _graph_jit(function, consumes)
         return _bound(lambda state: nnx.cached_partial(program, state, graph=True, graph_updates=True))
 
     return compiled(agent, _in_place(compile))
 
 
 def jit_partial(agent: Agent) -> Agent:
-    """Mode: nnx.jit_partial in tree mode; each state object is flattened once and gets programs of its own."""
+    """Mode: nnx.jit_partial in tree mode, which flattens each state object once, and compiles for each."""
 
     def compile(function: Callable[..., Any], consumes: tuple[int, ...]) -> Callable[..., Any]:
         return _bound(lambda state: nnx.jit_partial(function, state, donate_argnums=consumes, graph=False))
 
     return compiled(agent, _in_place(compile))
+
+
+def _graph_jit(function: Callable[..., Any], consumes: tuple[int, ...]) -> Callable[..., Any]:
+    # Spelled out: cached_partial needs both, and the defaults can be changed from outside.
+    return nnx.jit(function, donate_argnums=consumes, graph=True, graph_updates=True)
 
 
 def _in_place(compile: Compile) -> Compile:
@@ -90,23 +91,19 @@ class Split(NamedTuple):
 
 
 def split(agent: Agent) -> Agent:
-    """Mode: the object is split once and stays so; jax.jit sees arrays, and merges them inside."""
+    """Mode: the object is split once and stays so between calls; jax.jit takes arrays and merges inside."""
 
     def compile(function: Callable[..., Any], consumes: tuple[int, ...]) -> Callable[..., Any]:
         @wraps(function)
-        def merged(state: Split, *arguments: Any) -> Any:
+        def program(state: Split, *arguments: Any) -> Any:
             whole = nnx.merge(*state)
             result = function(whole, *arguments)
-            return (take_apart(whole), result[1]) if consumes else result
+            return (_split(whole), result[1]) if consumes else result
 
-        return jax.jit(merged, donate_argnums=consumes)
-
-    def take_apart(state: Any) -> Split:
-        graphdef, leaves = nnx.split(state)
-        return Split(graphdef, nnx.as_pure(leaves))
+        return jax.jit(program, donate_argnums=consumes)
 
     def init(seed: int, weights: Weights | None = None) -> Split:
-        return take_apart(agent.init(seed, weights))
+        return _split(agent.init(seed, weights))
 
     def export(state: Split) -> Weights:
         return agent.export(nnx.merge(*state))
@@ -114,9 +111,16 @@ def split(agent: Agent) -> Agent:
     return replace(compiled(agent, compile), init=init, export=export)
 
 
+def _split(state: Any) -> Split:
+    graphdef, leaves = nnx.split(state)
+    # Variables are pytree nodes written in Python; jax.jit flattens plain arrays several times faster.
+    return Split(graphdef, nnx.as_pure(leaves))
+
+
 def chunk(agent: Agent, length: int) -> Agent:
     """Unit: one program for `length` iterations."""
 
+    # Tree mode suffices where nothing is shared, and costs half of graph mode where nothing is compiled.
     @nnx.scan(graph=False, length=length, in_axes=nnx.Carry, out_axes=(nnx.Carry, 0))
     def iterate(state: Any) -> tuple[Any, Any]:
         state, batch = agent.rollout(state)
@@ -173,17 +177,18 @@ class MLP(nnx.Module):
         rngs: nnx.Rngs,
     ) -> None:
         widths = (inputs, *hidden, outputs)
-        scales = (*[2**0.5] * len(hidden), head_scale)
+        scales = (*(2**0.5 for _ in hidden), head_scale)
         self.dtype = dtype
         self.layers = nnx.List(
             nnx.Linear(
-                *sizes,
+                fan_in,
+                width,
                 kernel_init=nnx.initializers.orthogonal(scale),
                 dtype=dtype,
                 param_dtype=dtype,
                 rngs=rngs,
             )
-            for *sizes, scale in zip(widths, widths[1:], scales, strict=False)
+            for fan_in, width, scale in zip(widths[:-1], widths[1:], scales, strict=True)
         )
 
     def __call__(self, x: Shaped[Array, "*B I"]) -> Float[Array, "*B O"]:

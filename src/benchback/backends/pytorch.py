@@ -45,18 +45,19 @@ class MLP(nn.Sequential):
         generator: torch.Generator,
     ) -> None:
         super().__init__()
+        self.dtype = dtype
         for width in hidden:
             self.extend([_dense(inputs, width, 2**0.5, dtype, generator), nn.Tanh()])
             inputs = width
         self.append(_dense(inputs, outputs, head_scale, dtype, generator))
 
     def forward(self, x: Shaped[Tensor, "*B I"]) -> Float[Tensor, "*B O"]:
-        return super().forward(x.to(self[0].weight.dtype))
+        return super().forward(x.to(self.dtype))
 
 
 def _dense(inputs: int, outputs: int, scale: float, dtype: torch.dtype, generator: torch.Generator) -> nn.Linear:
-    # skip_init: torch's own initialisation would draw from the global stream.
-    layer = nn.utils.skip_init(nn.Linear, inputs, outputs, dtype=dtype, device=generator.device)
+    # Made on no device first: torch's own initialisation would draw from the global stream.
+    layer = nn.Linear(inputs, outputs, dtype=dtype, device="meta").to_empty(device=generator.device)
     nn.init.orthogonal_(layer.weight, scale, generator=generator)
     nn.init.zeros_(layer.bias)
     return layer
@@ -98,6 +99,7 @@ def keep(role: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _within(agent: Agent, put: Replace) -> Agent:
     # Greedy acting is not measured and stays as it is, also where the caller has put something else in its place.
+    assert agent.within is not None
     return replace(agent.within(put), act=agent.act)
 
 
@@ -242,7 +244,7 @@ def iteration(agent: Agent, length: int) -> Agent:
         state, batch = agent.rollout(state)
         return agent.update(state, batch)
 
-    return replace(agent, iterate=iterate, within=lambda put: iteration(agent.within(put), length))
+    return replace(agent, iterate=iterate, within=lambda put: iteration(_within(agent, put), length))
 
 
 def block(tree: Any) -> None:
@@ -325,7 +327,7 @@ def _canonical(module: nn.Module, vector: Float[Tensor, "N"] | None) -> dict[str
     names = [
         f"{tower}/{i}/{kind}"
         for tower, mlp in module.named_children()
-        for i in range(len(mlp) // 2 + 1)
+        for i, _ in enumerate(layer for layer in mlp.children() if isinstance(layer, nn.Linear))
         for kind in ("kernel", "bias")
     ]
     params = [p.detach() for p in module.parameters()]

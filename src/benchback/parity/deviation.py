@@ -27,10 +27,9 @@ def absolute(found: Any, expected: Any) -> float:
     return float(np.max(np.abs(found.astype(float) - expected.astype(float)), initial=0.0))
 
 
-def relative(found: Any, expected: Any, floor: float = 0.0) -> float:
+def relative(found: Any, expected: Any, floor: float) -> float:
     """max |a - b| over the largest |b| of the array, or over `floor` where that is larger."""
-    scale = float(np.max(np.abs(expected), initial=floor))
-    return absolute(found, expected) / scale if scale else absolute(found, expected)
+    return absolute(found, expected) / float(np.max(np.abs(expected), initial=floor))
 
 
 def mismatch(found: Any, expected: Any) -> float:
@@ -42,17 +41,30 @@ def mismatch(found: Any, expected: Any) -> float:
 def of_metrics(found: Mapping[str, Any], expected: Mapping[str, Any]) -> Iterator[Deviation]:
     """Every expected metric, relative to its size where that exceeds one: most are differences of larger terms."""
     for name, value in expected.items():
-        yield f"metric/{name}", relative(found.get(name, np.nan), value, floor=1.0)
+        kind = "episode" if name.startswith("episode") else "metric"
+        yield f"{kind}/{name}", relative(found.get(name, np.nan), value, floor=1.0)
 
 
 def of_weights(found: Weights, expected: Weights) -> Iterator[Deviation]:
-    """Weights absolutely, Adam's moments relative to the largest entry of each array, its count exactly."""
+    """Weights absolutely, Adam's moments as `of_towers` has it, its count and the names of all arrays exactly."""
     trained = {name: x for name, x in found.items() if name.startswith(("actor/", "critic/", "adam/"))}
     yield "names", float(trained.keys() != expected.keys())
+    yield "count", mismatch(found.get("adam/count", np.nan), expected["adam/count"])
     for name, x in expected.items():
-        if name == "adam/count":
-            yield "count", mismatch(found.get(name, np.nan), x)
-        elif name.startswith("adam/"):
-            yield name.split("/")[1], relative(found.get(name, np.nan), x)
-        else:
+        if not name.startswith("adam/"):
             yield "weight", absolute(found.get(name, np.nan), x)
+    for moment in ("mean", "variance"):
+        yield from of_towers(moment, section(found, f"adam/{moment}/"), section(expected, f"adam/{moment}/"))
+
+
+def of_towers(quantity: str, found: Weights, expected: Weights) -> Iterator[Deviation]:
+    """Arrays relative to the largest entry of their tower: a bias whose gradient all but cancels has no scale."""
+    for tower in ("actor/", "critic/"):
+        scale = max(np.max(np.abs(x)) for x in section(expected, tower).values())
+        for name, x in section(expected, tower).items():
+            yield quantity, absolute(found.get(tower + name, np.nan), x) / scale
+
+
+def section(weights: Weights, prefix: str) -> Weights:
+    """The arrays whose names begin with `prefix`, by the rest of their names."""
+    return {name.removeprefix(prefix): x for name, x in weights.items() if name.startswith(prefix)}

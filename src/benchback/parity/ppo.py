@@ -70,10 +70,11 @@ def _one_step(subject: Subject, case: cases.Case) -> Iterator[Deviation]:
     yield from deviation.of_weights(found, expected)
     if case.weights["adam/count"] == 0:
         # Adam's first mean is the clipped gradient times 1 - beta1.
-        for name in oracle.parameters(expected):
-            mean = f"adam/mean/{name}"
-            share = 1 - case.config.adam_beta1
-            yield "gradient", deviation.relative(found[mean] / share, expected[mean] / share)
+        gradients = (
+            {name: x / (1 - case.config.adam_beta1) for name, x in deviation.section(w, "adam/mean/").items()}
+            for w in (found, expected)
+        )
+        yield from deviation.of_towers("gradient", *gradients)
     trained = [x for name, x in found.items() if name in expected and name != "adam/count"]
     yield "dtype", np.mean([x.dtype != subject.dtype for x in trained])
 

@@ -1,0 +1,81 @@
+"""Environments so small that what an agent must learn in them is known in advance.
+
+Each isolates one thing: an agent that fails `TwoStep` but not `OneStep` discounts wrongly, one that fails only
+`Truncated` does not bootstrap through time limits. After the probe environments of rejax and of A. Jones,
+"Debugging RL, without the agonizing pain".
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from benchback.envs.gymnax import vectorise
+from benchback.envs.interface import Env
+
+NUM_ACTIONS = 2
+
+
+class Moment(NamedTuple):
+    """Where an episode stands."""
+
+    time: Int[Array, ""]
+    sign: Float[Array, ""]
+    """+1 or -1, drawn afresh for each episode."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """An environment of episodes of fixed length, as gymnax would have it."""
+
+    length: int
+    observe: Callable[[Moment], Float[Array, ""]]
+    reward: Callable[[Moment, Int[Array, ""]], Any]
+    """(moment before the step, action) -> reward."""
+    truncates: bool = False
+    """Whether episodes are cut off by a time limit instead of ending."""
+
+    def reset_env(self, key: Key[Array, ""], params: None) -> tuple[Float[Array, "1"], Moment]:
+        """First observation and moment of an episode."""
+        moment = Moment(jnp.zeros((), jnp.int32), jax.random.rademacher(key, (), jnp.zeros(()).dtype))
+        return self.observe(moment)[None], moment
+
+    def step_env(self, key: Key[Array, ""], moment: Moment, action: Int[Array, ""], params: None) -> tuple:
+        """Observation, moment, reward, termination and nothing else of note."""
+        following = moment._replace(time=moment.time + 1)
+        terminated = (following.time >= self.length) & (not self.truncates)
+        return self.observe(following)[None], following, self.reward(moment, action), terminated, {}
+
+    def is_truncated(self, moment: Moment, params: None) -> Bool[Array, ""]:
+        """Whether the time limit has been reached."""
+        return (moment.time >= self.length) & self.truncates
+
+
+def _constant(moment: Moment) -> Float[Array, ""]:
+    return jnp.ones_like(moment.sign)
+
+
+def _clock(moment: Moment) -> Float[Array, ""]:
+    return moment.time.astype(moment.sign.dtype)
+
+
+PROBES = {
+    # One step, reward 1: the value is 1.
+    "OneStep": Probe(1, _constant, lambda moment, action: 1.0),
+    # Two steps that the observation tells apart, reward 1 at the end: the values are gamma and 1.
+    "TwoStep": Probe(2, _clock, lambda moment, action: moment.time == 1),
+    # One step, reward 1 for action 1 and -1 for action 0: the policy must choose 1.
+    "ActionReward": Probe(1, _constant, lambda moment, action: 2.0 * action - 1),
+    # One step, the reward is what is observed: so is the value.
+    "ObsReward": Probe(1, lambda moment: moment.sign, lambda moment, action: moment.sign),
+    # Reward 1 for ever, cut off every second step: the value is 1 / (1 - gamma), less without bootstrapping.
+    "Truncated": Probe(2, _constant, lambda moment, action: 1.0, truncates=True),
+}
+
+
+def make(name: str, num_envs: int) -> Env:
+    """The probe `name`, `num_envs` times."""
+    return vectorise(PROBES[name], None, f"probe/{name}", num_envs, NUM_ACTIONS)
