@@ -6,7 +6,7 @@ stores or times. Importing this module imports neither jax nor torch.
 
 from collections.abc import Callable, Iterator
 from dataclasses import Field, asdict, dataclass, fields, replace
-from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, get_args, get_origin
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, get_args, get_origin, runtime_checkable
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from benchback.checkpoint import Checkpoint, CheckpointError
 from benchback.errors import InputError
 
 
+@runtime_checkable
 class AlgorithmConfig(Protocol):
     """What the loop must know of an algorithm's Config, a frozen dataclass."""
 
