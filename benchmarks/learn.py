@@ -20,22 +20,21 @@ from benchback.algorithms.ppo.config import Config
 from benchback.cli import limit_threads
 from benchback.train import Run, advance, build, evaluate
 
-SEEDS = 5
 TASKS = {
-    "CartPole-v1": (475.0, Config()),
-    "Breakout-MinAtar": (5.0, Config(num_iterations=250)),
+    "CartPole-v1": (475.0, 5, Config()),
+    "Breakout-MinAtar": (5.0, 3, Config(num_iterations=50)),
 }
-"""Environment -> the return to reach, and how."""
+"""Environment -> the return to reach, with how many seeds, and how."""
 DOCUMENT = Path(__file__).parent.parent / "docs" / "learning.md"
 
 
-def learn(backend_name: str, env: str, seeds: range) -> list[dict]:
+def learn(backend_name: str, env: str) -> list[dict]:
     """For each seed: steps to the threshold (None if never), best and last mean return, greedy return."""
-    threshold, config = TASKS[env]
+    threshold, num_seeds, config = TASKS[env]
     run = Run(config, env=f"gymnax/{env}", backend=backend_name)
     agent, backend = build(run)
     rows = []
-    for seed in seeds:
+    for seed in range(num_seeds):
         state, returns, started = agent.init(seed, None), [], time.perf_counter()
         for _ in range(config.num_iterations):
             state, metrics = advance(agent, state)
@@ -75,16 +74,16 @@ def write(results: dict[str, list[list[dict]]]) -> None:
         "# Does every backend learn?",
         "",
         f"Made by `make learn` on {platform.processor() or platform.machine()}, {platform.python_implementation()} "
-        f"{platform.python_version()}, one thread, {SEEDS} seeds each, each backend in its best mode with the "
+        f"{platform.python_version()}, one thread, each backend in its best mode with the "
         "default hyper-parameters. *Return* is the mean over the episodes that ended in the last iteration "
         "(actions sampled), *greedy* the mean over 32 fresh episodes; both as mean and standard deviation over seeds.",
         "",
     ]
     for env, groups in results.items():
-        threshold, config = TASKS[env]
+        threshold, num_seeds, config = TASKS[env]
         steps = config.num_iterations * config.batch_size
         lines += [
-            f"## {env}: {threshold:.0f} within {steps:,} steps",
+            f"## {env}: {threshold:.0f} within {steps:,} steps, {num_seeds} seeds",
             "",
             "| backend | seeds that reached it | steps needed (median) | return at the end | greedy |",
             "|---|---|---|---|---|",
@@ -101,7 +100,7 @@ def main() -> None:
     arguments = parser.parse_args()
     limit_threads(1)
     if arguments.backend:
-        print(json.dumps(learn(arguments.backend, arguments.env, range(SEEDS))))
+        print(json.dumps(learn(arguments.backend, arguments.env)))
         return
     results: dict[str, list[list[dict]]] = {env: [] for env in TASKS}
     for env, backend in track([(e, b) for e in TASKS for b in registry.BACKENDS], description="learning"):
@@ -114,10 +113,10 @@ def main() -> None:
         f"{rows[0]['backend']} on {env}"
         for env, groups in results.items()
         for rows in groups
-        if sum(row["steps_to_threshold"] is not None for row in rows) < SEEDS - 1
+        if sum(row["steps_to_threshold"] is not None for row in rows) < len(rows) - 1
     ]
     if failed:
-        sys.exit(f"fewer than {SEEDS - 1} of {SEEDS} seeds reached the threshold: {', '.join(failed)}")
+        sys.exit(f"more than one seed did not reach the threshold: {', '.join(failed)}")
 
 
 if __name__ == "__main__":

@@ -147,6 +147,8 @@ def test_loading_a_backend_imports_no_other(name: str) -> None:
         "purejax": "",
     }
     others = {module for backend, module in top.items() if module and module != top[name]}
+    if name == "haiku":
+        others -= {"flax"}  # Haiku itself looks for it
     code = f"import sys; from benchback import registry; registry.load('ppo', {name!r}); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     assert not others & set(loaded)

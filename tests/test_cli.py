@@ -47,7 +47,7 @@ def test_training_writes_config_metrics_and_checkpoint(benchback, tmp_path: Path
     assert "files in run" in process.stdout
     config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
     assert (config["backend"], config["mode"], config["seed"], config["gamma"]) == ("purejax", "jit", 3, 0.99)
-    rows = list(csv.DictReader((tmp_path / "run" / "metrics.csv").open()))
+    rows = list(csv.DictReader((tmp_path / "run" / "metrics.csv").read_text().splitlines()))
     assert [row["iteration"] for row in rows] == ["1", "2", "3", "4"]
     assert [row["env_steps"] for row in rows] == ["32", "64", "96", "128"]
     assert checkpoint.read(tmp_path / "run" / "checkpoint.safetensors").iteration == 4
@@ -87,7 +87,7 @@ def test_an_interrupted_run_resumes_to_the_same_end(benchback, tmp_path: Path) -
     assert benchback(*arguments, "--out", "whole").returncode == 0
     a, b = (checkpoint.read(tmp_path / run / "checkpoint.safetensors") for run in ("broken", "whole"))
     assert all((a.weights[name] == b.weights[name]).all() for name in a.weights)
-    rows = list(csv.DictReader((tmp_path / "broken" / "metrics.csv").open()))
+    rows = list(csv.DictReader((tmp_path / "broken" / "metrics.csv").read_text().splitlines()))
     assert [int(row["iteration"]) for row in rows] == list(range(1, 3001))
 
 

@@ -131,7 +131,9 @@ def test_breakout_equals_gymnax_from_any_state() -> None:
     inner = Breakout(*(x.astype(np.int32) if x.dtype.kind == "i" else x for x in inner))
     action = random.integers(0, 3, n)
     moved, reward, lost = advance_breakout(Breakout(*map(torch.from_numpy, inner)), torch.from_numpy(action))
-    _, state, gymnax_reward, terminated, _ = gymnax_step("Breakout-MinAtar", inner, np.zeros(n, np.int32), action)
+    _, state, gymnax_reward, terminated, _ = gymnax_step(
+        "Breakout-MinAtar", inner, np.zeros(n, np.int32), action
+    )
     ours = to_gymnax("Breakout-MinAtar", Breakout(*(x.numpy() for x in moved)), np.ones(n, np.int32))
     for field in ("ball_y", "ball_x", "ball_dir", "pos", "brick_map", "strike", "last_y", "last_x"):
         np.testing.assert_array_equal(getattr(ours, field), getattr(state, field), field)

@@ -176,7 +176,9 @@ def test_adam_is_the_optax_chain(dtype: type, anneal: bool, max_grad_norm: float
         their_state = reference.init(theirs)
         their_hyper = Hyper(*(jnp.asarray(x, dtype) for x in hyper))
         for gradient in gradients:
-            step, their_state = reference.update([jnp.asarray(g) for g in gradient], their_state, hyper=their_hyper)
+            step, their_state = reference.update(
+                [jnp.asarray(g) for g in gradient], their_state, hyper=their_hyper
+            )
             theirs = optax.apply_updates(theirs, step)
         for x, y in zip(params, theirs, strict=True):
             np.testing.assert_allclose(x, y, rtol=0, atol=5 * TOLERANCE[dtype])

@@ -313,13 +313,13 @@ def transplant(
 
 def to_weights(module: nn.Module, prefix: str, vector: Float[Tensor, "N"] | None = None) -> Weights:
     """The parameters under canonical names, copied; or a vector of moments as if those were parameters."""
-    return {prefix + name: _copy(x.T) for name, x in _canonical(module, vector).items()}
+    return {prefix + name: _copy(x.movedim(0, -1)) for name, x in _canonical(module, vector).items()}
 
 
 def from_weights(module: nn.Module, weights: Weights, prefix: str, vector: Float[Tensor, "N"] | None = None) -> None:
     """The inverse of `to_weights`, in place."""
     for name, x in _canonical(module, vector).items():
-        x.copy_(torch.tensor(weights[prefix + name]).T)
+        x.copy_(torch.tensor(weights[prefix + name]).movedim(0, -1))
 
 
 def _canonical(module: nn.Module, vector: Float[Tensor, "N"] | None) -> dict[str, Tensor]:
@@ -359,4 +359,4 @@ def _named(tree: Any, prefix: str) -> dict[str, Tensor]:
 
 
 def _copy(x: Tensor) -> np.ndarray:
-    return np.array(x.cpu())
+    return x.cpu().numpy().copy()

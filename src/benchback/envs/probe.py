@@ -1,8 +1,8 @@
 """Environments so small that what an agent must learn in them is known in advance.
 
-Each isolates one thing: an agent that fails `TwoStep` but not `OneStep` discounts wrongly, one that fails only
-`Truncated` does not bootstrap through time limits. After the probe environments of rejax and of A. Jones,
-"Debugging RL, without the agonizing pain".
+Each isolates one thing: an agent that fails `TwoStep` but not `OneStep` discounts wrongly, one that fails
+only `Truncated` does not bootstrap through time limits. After the probe environments of rejax and of
+A. Jones, "Debugging RL, without the agonizing pain".
 """
 
 from collections.abc import Callable

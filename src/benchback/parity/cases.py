@@ -5,6 +5,7 @@ oracle then start from the same values, and what deviates is the computing.
 """
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -63,7 +64,7 @@ def network(random: np.random.Generator) -> Weights:
     weights = {}
     for tower, outputs in (("actor", NUM_ACTIONS), ("critic", 1)):
         widths = (OBSERVATION_SIZE, *BASE.hidden, outputs)
-        for i, (fan_in, fan_out) in enumerate(zip(widths, widths[1:], strict=False)):
+        for i, (fan_in, fan_out) in enumerate(pairwise(widths)):
             weights[f"{tower}/{i}/kernel"] = 1.5 * random.normal(size=(fan_in, fan_out)) / np.sqrt(fan_in)
             weights[f"{tower}/{i}/bias"] = 0.1 * random.normal(size=fan_out)
     return _exact(oracle.with_fresh_adam(weights))
@@ -93,7 +94,9 @@ def binary(weights: Weights, random: np.random.Generator) -> Minibatch:
     return _minibatch(weights, random, drift=0.2, error=0.5, binary=True)
 
 
-def _minibatch(weights: Weights, random: np.random.Generator, *, drift: float, error: float, binary: bool) -> Minibatch:
+def _minibatch(
+    weights: Weights, random: np.random.Generator, *, drift: float, error: float, binary: bool
+) -> Minibatch:
     obs = random.normal(size=(ROWS, OBSERVATION_SIZE))
     obs = obs > 0 if binary else obs
     action = random.integers(NUM_ACTIONS, size=ROWS).astype(np.int32)
@@ -110,7 +113,7 @@ def _minibatch(weights: Weights, random: np.random.Generator, *, drift: float, e
 
 
 def transitions(weights: Weights, config: Config, random: np.random.Generator) -> Transition:
-    """A rollout whose episodes end in every way: terminated, truncated, both at once, and on the last step."""
+    """A rollout whose episodes end in every way: terminated, truncated, both, also on the last step."""
     shape = config.num_steps, config.num_envs
     obs = random.normal(size=(*shape, OBSERVATION_SIZE))
     action = random.integers(NUM_ACTIONS, size=shape).astype(np.int32)

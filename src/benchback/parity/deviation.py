@@ -1,4 +1,4 @@
-"""How far two results are apart. A missing, misshapen or undefined entry is infinitely far, or NaN: never near."""
+"""How far two results are apart. A missing, misshapen or undefined array is NaN or infinitely far."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -39,14 +39,14 @@ def mismatch(found: Any, expected: Any) -> float:
 
 
 def of_metrics(found: Mapping[str, Any], expected: Mapping[str, Any]) -> Iterator[Deviation]:
-    """Every expected metric, relative to its size where that exceeds one: most are differences of larger terms."""
+    """Every expected metric, relative to its size where that exceeds 1: most are small differences of large."""
     for name, value in expected.items():
         kind = "episode" if name.startswith("episode") else "metric"
         yield f"{kind}/{name}", relative(found.get(name, np.nan), value, floor=1.0)
 
 
 def of_weights(found: Weights, expected: Weights) -> Iterator[Deviation]:
-    """Weights absolutely, Adam's moments as `of_towers` has it, its count and the names of all arrays exactly."""
+    """Weights absolutely, Adam's moments as `of_towers` has it, its count and all names exactly."""
     trained = {name: x for name, x in found.items() if name.startswith(("actor/", "critic/", "adam/"))}
     yield "names", float(trained.keys() != expected.keys())
     yield "count", mismatch(found.get("adam/count", np.nan), expected["adam/count"])
@@ -58,7 +58,7 @@ def of_weights(found: Weights, expected: Weights) -> Iterator[Deviation]:
 
 
 def of_towers(quantity: str, found: Weights, expected: Weights) -> Iterator[Deviation]:
-    """Arrays relative to the largest entry of their tower: a bias whose gradient all but cancels has no scale."""
+    """Arrays relative to the largest entry of their tower: a sum that all but cancels has no scale."""
     for tower in ("actor/", "critic/"):
         scale = max(np.max(np.abs(x)) for x in section(expected, tower).values())
         for name, x in section(expected, tower).items():

@@ -40,19 +40,21 @@ def executions(subject: Subject, config: Any) -> Iterator[Deviation]:
 
 
 def plan(spec: Spec, dtype: str) -> list[tuple[str, str]]:
-    """What to compare, as (mode, unit): every mode, and the best mode in every unit; in float64 the widest only.
+    """What to compare with the reference, as (mode, unit): every mode, every unit, and the best of both.
 
-    A mode that changed a number would do so in either precision, and compiling is what takes the time.
+    In float64 the best of both only: what a mode gets wrong it gets wrong in either precision, and compiling
+    is what takes the time.
     """
-    widest = [(spec.best, spec.units[-1])]
+    best = [(spec.best, spec.units[-1])]
     modes = [(mode, "phase") for mode in spec.modes if mode != "none"]
-    # Without a mode a unit compiles nothing that the reference has not compiled, except a loop over iterations.
     units = [("none", unit) for unit in spec.units[1:-1]]
-    return modes + units + widest if dtype == "float32" else widest
+    return modes + units + best if dtype == "float32" else best
 
 
 def _compared(outcome: Outcome, reference: Outcome) -> Iterator[Deviation]:
-    trained = {name: x for name, x in reference.weights.items() if name.startswith(("actor/", "critic/", "adam/"))}
+    trained = {
+        name: x for name, x in reference.weights.items() if name.startswith(("actor/", "critic/", "adam/"))
+    }
     for quantity, off in deviation.of_metrics(outcome.metrics, reference.metrics):
         yield quantity.partition("/")[0], off
     yield from deviation.of_weights(outcome.weights, trained)

@@ -7,7 +7,7 @@ Acting is left out: random streams belong to the frameworks.
 Weights are canonical: `actor/0/kernel` is `[in, out]`, and Adam's state lies beside them under `adam/`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -20,7 +20,9 @@ Metrics = dict[str, float]
 
 def parameters(weights: Weights) -> Weights:
     """The network's part of `weights`, in float64."""
-    return {name: np.asarray(x, float) for name, x in weights.items() if name.startswith(("actor/", "critic/"))}
+    return {
+        name: np.asarray(x, float) for name, x in weights.items() if name.startswith(("actor/", "critic/"))
+    }
 
 
 def with_fresh_adam(weights: Weights) -> Weights:
@@ -38,7 +40,7 @@ def _moments(kind: str, tree: Weights) -> Weights:
 
 
 def forward(weights: Weights, tower: str, obs: np.ndarray) -> list[np.ndarray]:
-    """Input of every layer of the tower, then its output: h_0 = obs, h_{i+1} = tanh(h_i K_i + b_i), head linear."""
+    """Input of every layer, then the output: h_0 = obs, h_{i+1} = tanh(h_i K_i + b_i), the head linear."""
     depth = sum(name.startswith(f"{tower}/") and name.endswith("/kernel") for name in weights)
     activation = [np.asarray(obs, float)]
     for i in range(depth):
@@ -85,7 +87,9 @@ def greedy(weights: Weights, obs: np.ndarray) -> np.ndarray:
 
 def surrogate(log_ratio: np.ndarray, advantage: np.ndarray, config: Config) -> tuple[float, np.ndarray]:
     """-mean min(r A, clip(r) A) over the standardised A, and its derivative by log r."""
-    advantage = (advantage - advantage.mean()) / (np.sqrt(((advantage - advantage.mean()) ** 2).mean()) + 1e-8)
+    advantage = (advantage - advantage.mean()) / (
+        np.sqrt(((advantage - advantage.mean()) ** 2).mean()) + 1e-8
+    )
     ratio = np.exp(log_ratio)
     free = ratio * advantage
     clipped = np.clip(ratio, 1 - config.clip, 1 + config.clip) * advantage
@@ -95,7 +99,7 @@ def surrogate(log_ratio: np.ndarray, advantage: np.ndarray, config: Config) -> t
 
 
 def value_loss(new: np.ndarray, minibatch: Minibatch, config: Config) -> tuple[float, np.ndarray]:
-    """Half the mean squared error, the worse of the free and the clipped estimate; and its derivative by V."""
+    """Half the mean squared error, the worse of the free and the clipped V; and its derivative by V."""
     error = new - minibatch.target
     if not config.clip_value:
         return 0.5 * (error**2).mean(), error / len(new)
@@ -123,12 +127,16 @@ def objective(weights: Weights, minibatch: Minibatch, config: Config) -> tuple[M
     entropy_part, entropy_slope = entropy(log_p)
 
     # The derivative of log pi(a) by the logits is the indicator of a minus the probabilities.
-    logits_slope = policy_slope[:, None] * (chosen - np.exp(log_p)) - config.entropy_coefficient * entropy_slope
+    logits_slope = (
+        policy_slope[:, None] * (chosen - np.exp(log_p)) - config.entropy_coefficient * entropy_slope
+    )
     gradient = backward(weights, "actor", actor, logits_slope) | backward(
         weights, "critic", critic, config.value_coefficient * value_slope[:, None]
     )
     return {
-        "loss": policy_part + config.value_coefficient * value_part - config.entropy_coefficient * entropy_part,
+        "loss": policy_part
+        + config.value_coefficient * value_part
+        - config.entropy_coefficient * entropy_part,
         "policy_loss": policy_part,
         "value_loss": value_part,
         "entropy": entropy_part,
@@ -204,9 +212,9 @@ def advantage(batch: Transition, last_value: np.ndarray, config: Config) -> np.n
 
 
 def update(
-    weights: Weights, batch: Transition, last_obs: np.ndarray, config: Config, order: Sequence[np.ndarray]
+    weights: Weights, batch: Transition, last_obs: np.ndarray, config: Config, order: Iterable[np.ndarray]
 ) -> tuple[Weights, Metrics]:
-    """Weights after one gradient step on each row set in `order`, the mean metrics, and those of the episodes.
+    """Weights after one gradient step on each set of rows in `order`, mean metrics, and those of episodes.
 
     Rows are numbered time first: step t of environment e is row t x num_envs + e.
     """

@@ -29,7 +29,10 @@ def forward(subject: Subject) -> Iterator[Deviation]:
     yield "greedy", deviation.mismatch(action, oracle.greedy(weights, obs))
 
     batch = subject.fetch(agent.rollout(agent.init(SEED, weights))[1])
-    yield "log_prob", deviation.relative(batch.log_prob, oracle.log_prob(weights, batch.obs, batch.action), floor=1.0)
+    yield (
+        "log_prob",
+        deviation.relative(batch.log_prob, oracle.log_prob(weights, batch.obs, batch.action), floor=1.0),
+    )
     yield "value", deviation.relative(batch.value, oracle.value(weights, batch.obs), floor=1.0)
     final_obs = environment.successor(np, batch.obs.astype(float), batch.action)[batch.truncated]
     yield (
@@ -112,7 +115,7 @@ def _given_rollout(subject: Subject, config: Config) -> Iterator[Deviation]:
 
 
 def _initial_obs(subject: Subject) -> np.ndarray:
-    """What a fresh state looks at: the first observation of its rollout, and where a given rollout must end."""
+    """What a fresh state looks at, the first observation of its rollout: a given rollout must end there."""
     agent = subject.agent(cases.BASE)
     return subject.fetch(agent.rollout(agent.init(SEED, None))[1]).obs[0]
 
@@ -127,9 +130,14 @@ def _every_row(subject: Subject) -> Iterator[Deviation]:
     state, metrics = agent.update(agent.init(SEED, weights), subject.place_all(batch))
     _, expected = oracle.update(weights, batch, last_obs, config, [np.arange(config.batch_size)])
     of_rows = ("value_loss", "entropy", "approximate_kl", "clip_fraction")
-    for quantity, off in deviation.of_metrics(subject.fetch(metrics), {name: expected[name] for name in of_rows}):
+    for quantity, off in deviation.of_metrics(
+        subject.fetch(metrics), {name: expected[name] for name in of_rows}
+    ):
         yield f"{quantity}/every_row", off
-    yield "count/every_row", deviation.mismatch(agent.export(state)["adam/count"], config.updates_per_iteration)
+    yield (
+        "count/every_row",
+        deviation.mismatch(agent.export(state)["adam/count"], config.updates_per_iteration),
+    )
 
 
 class Iteration(NamedTuple):

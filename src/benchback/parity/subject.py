@@ -55,7 +55,7 @@ class Subject:
         return registry.execute(agent, backend, mode, unit, length)
 
     def place(self, x: np.ndarray) -> Any:
-        """The array on the device: real numbers in the precision examined, integers as the family has actions."""
+        """The array on the device: reals in the precision examined, integers as the family has actions."""
         if np.issubdtype(x.dtype, np.floating):
             x = x.astype(self.dtype)
         if self.spec.family == "jax":

@@ -5,10 +5,10 @@ deviations with ddof=1 instead of 0 move weights by 1e-5 only. Zero means equal.
 
 What is measured, on arrays a (found) and b (expected):
 - `weight`: max |a - b|, with weights and learning rate as in `cases.py`;
-- `gradient` (recovered from Adam's first mean), `mean`, `variance` (Adam's moments): max |a - b| relative to the
-  largest |b| of the same tower, actor or critic;
+- `gradient` (recovered from Adam's first mean), `mean`, `variance` (Adam's moments): max |a - b| relative to
+  the largest |b| of the same tower, actor or critic;
 - `metric`, `episode`, `value`, `final_value`, `log_prob`: max |a - b| / max(1, |b|);
-- `initial_kernel`: how far its columns are from orthonormal once its scale is divided out; `initial_bias`: max |a|;
+- `initial_kernel`: how far its columns are from orthonormal, its scale divided out; `initial_bias`: max |a|;
 - `greedy`, `action`, `count`, `dtype`, `names`: the share that is not equal.
 """
 

@@ -18,6 +18,8 @@ LAST = SIZE - 1
 
 
 class State(NamedTuple):
+    """Ball, paddle and bricks."""
+
     ball_y: Int[Tensor, "E"]
     ball_x: Int[Tensor, "E"]
     direction: Int[Tensor, "E"]

@@ -1,0 +1,208 @@
+"""Known mistakes, made on purpose: each must be caught, and the check that catches it must pass without it.
+
+One backend of each family: what is mutated is shared by the family, or differs from backend to backend only
+in its spelling.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import optax
+import pytest
+
+from benchback.algorithms.ppo.config import Config
+from benchback.parity import Row, measure
+
+FAMILIES = {"purejax": "jax", "pytorch": "torch"}
+Wrong = Callable[[Any], Any]
+"""The right function -> one with a mistake."""
+
+
+def caught(backend: str, level: str, dtype: str = "float32") -> list[Row]:
+    return [row for row in measure("ppo", [backend], [dtype], [level]) if not row.ok]
+
+
+@cache
+def caught_without_mistake(backend: str, level: str, dtype: str = "float32") -> list[Row]:
+    return caught(backend, level, dtype)
+
+
+@pytest.fixture
+def mutate(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str, Wrong], None]:
+    """Replace the function `name` of a module by a wrong one."""
+
+    def replace(module: str, name: str, wrong: Wrong) -> None:
+        target = import_module(module)
+        monkeypatch.setattr(target, name, wrong(getattr(target, name)))
+
+    return replace
+
+
+# Mistakes that can be spelled alike in both families, since the maths are twins.
+
+
+def sample_deviation(right: Any) -> Any:
+    """ddof=1 in place of 0."""
+    return lambda x: right(x) * ((len(x) - 1) / len(x)) ** 0.5
+
+
+def better_error(right: Any) -> Any:
+    """The smaller of the two value errors in place of the larger."""
+
+    def wrong(value: Any, old_value: Any, target: Any, clip: Any) -> Any:
+        clipped = old_value + (value - old_value).clip(-clip, clip)
+        both = 0.5 * ((value - target) ** 2 + (clipped - target) ** 2).mean()
+        return both - right(value, old_value, target, clip)
+
+    return wrong
+
+
+def clip_around_target(right: Any) -> Any:
+    """Values clipped to the neighbourhood of the target in place of the old value."""
+    return lambda value, old_value, target, clip: right(value, target, target, clip)
+
+
+def no_bootstrap(right: Any) -> Any:
+    """A time limit taken for the end of all reward."""
+    return lambda value, last_value, final_value, cut: right(value, last_value, 0 * final_value, cut)
+
+
+def bootstrap_from_next_episode(right: Any) -> Any:
+    """The first value of the next episode in place of the final one of this."""
+    return lambda value, last_value, final_value, cut: right(value, last_value, final_value, cut & False)
+
+
+def swapped_gamma_and_lambda(right: Any) -> Any:
+    """Two floats in each other's place."""
+    return lambda *arrays, gamma, lam: right(*arrays, gamma=lam, lam=gamma)
+
+
+def done_one_step_late(right: Any) -> Any:
+    """`done` of the step before, as where it is stored with the next observation."""
+
+    def wrong(reward: Any, value: Any, next_value: Any, terminated: Any, done: Any, **floats: Any) -> Any:
+        before = np.roll(np.arange(len(done)), 1)
+        return right(reward, value, next_value, terminated[before], done[before], **floats)
+
+    return wrong
+
+
+def through_termination(right: Any) -> Any:
+    """Bootstrapping from what follows the end of an episode."""
+
+    def wrong(reward: Any, value: Any, next_value: Any, terminated: Any, done: Any, **floats: Any) -> Any:
+        return right(reward, value, next_value, terminated & False, done, **floats)
+
+    return wrong
+
+
+def per_gradient_step(right: Any) -> Any:
+    """The learning rate annealed with every gradient step in place of every iteration."""
+
+    def wrong(initial: Any, count: Any, *, steps_per_iteration: int, num_iterations: int) -> Any:
+        return right(
+            initial, count, steps_per_iteration=1, num_iterations=steps_per_iteration * num_iterations
+        )
+
+    return wrong
+
+
+SHARED = {
+    "sample_deviation": ("L1", "", "standardise", sample_deviation),
+    "better_error": ("L1", "", "clipped_value_loss", better_error),
+    "clip_around_target": ("L1", "", "clipped_value_loss", clip_around_target),
+    "per_gradient_step": ("L1", ".optimisers", "linear_anneal", per_gradient_step),
+    "no_bootstrap": ("L3", "", "successor_value", no_bootstrap),
+    "bootstrap_from_next_episode": ("L3", "", "successor_value", bootstrap_from_next_episode),
+    "swapped_gamma_and_lambda": ("L3", "", "gae", swapped_gamma_and_lambda),
+    "done_one_step_late": ("L3", "", "gae", done_one_step_late),
+    "through_termination": ("L3", "", "gae", through_termination),
+}
+
+
+@pytest.mark.parametrize("backend", FAMILIES)
+@pytest.mark.parametrize("mistake", SHARED)
+def test_mistake_in_the_maths_is_caught(mistake: str, backend: str, mutate: Callable[..., None]) -> None:
+    level, module, name, wrong = SHARED[mistake]
+    assert caught_without_mistake(backend, level) == []
+    mutate(f"benchback.math.{FAMILIES[backend]}{module}", name, wrong)
+    assert "weight" in {row.quantity for row in caught(backend, level)}
+
+
+# Mistakes that every family spells in its own way.
+
+
+def each_entry(right: Any) -> Any:
+    """Entries of the gradient clipped one by one in place of the norm of all."""
+
+    def wrong(gradient: Any, limit: Any) -> Any:
+        return gradient.clamp(-limit, limit), right(gradient, limit)[1]
+
+    return wrong
+
+
+@pytest.mark.parametrize("backend", FAMILIES)
+def test_clipping_entry_by_entry_is_caught(
+    backend: str, mutate: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert caught_without_mistake(backend, "L1") == []
+    if backend == "pytorch":
+        mutate("benchback.math.torch.optimisers", "clip_by_global_norm", each_entry)
+    else:
+        monkeypatch.setattr(optax, "clip_by_global_norm", optax.clip)
+    assert {"gradient", "weight"} <= {row.quantity for row in caught(backend, "L1")}
+
+
+def norm_plus_a_little(right: Any) -> Any:
+    """torch.nn.utils.clip_grad_norm_, which divides by norm + 1e-6."""
+
+    def wrong(gradient: Any, limit: Any) -> Any:
+        norm = right(gradient, limit)[1]
+        return gradient * (limit / (norm + 1e-6)).clamp(max=1), norm
+
+    return wrong
+
+
+def test_float64_shows_what_float32_cannot(mutate: Callable[..., None]) -> None:
+    assert caught_without_mistake("pytorch", "L1", "float64") == []
+    mutate("benchback.math.torch.optimisers", "clip_by_global_norm", norm_plus_a_little)
+    assert caught("pytorch", "L1") == []
+    assert "gradient" in {row.quantity for row in caught("pytorch", "L1", "float64")}
+
+
+@pytest.mark.parametrize("backend", FAMILIES)
+def test_another_epsilon_in_adam_is_caught(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert caught_without_mistake(backend, "L1") == []
+    hyper = Config.hyper.fget
+    monkeypatch.setattr(Config, "hyper", property(lambda config: hyper(config)._replace(adam_epsilon=1e-8)))
+    assert {row.quantity for row in caught(backend, "L1")} == {"weight"}
+
+
+def unscaled_head(right: Any) -> Any:
+    """The last layer of each tower scaled as all others."""
+
+    def wrong(*arguments: Any) -> Any:
+        return right(*(2**0.5 if x in (0.01, 1.0) and isinstance(x, float) else x for x in arguments))
+
+    return wrong
+
+
+@pytest.mark.parametrize(("backend", "builder"), [("purejax", "init_mlp"), ("pytorch", "MLP")])
+def test_unscaled_last_layer_is_caught(backend: str, builder: str, mutate: Callable[..., None]) -> None:
+    assert caught_without_mistake(backend, "L0") == []
+    mutate(f"benchback.algorithms.ppo.{backend}", builder, unscaled_head)
+    assert {row.quantity for row in caught(backend, "L0")} == {"initial_kernel"}
+
+
+def biased(right: Any) -> Any:
+    """Some other backend's default: biases that are not zero."""
+    return lambda weights: right({name: x + 0.1 * name.endswith("bias") for name, x in weights.items()})
+
+
+@pytest.mark.parametrize("backend", FAMILIES)
+def test_biases_that_do_not_start_at_zero_are_caught(backend: str, mutate: Callable[..., None]) -> None:
+    mutate("benchback.parity.ppo", "initial_weights", biased)
+    assert {row.quantity for row in caught(backend, "L0")} == {"initial_bias"}

@@ -1,0 +1,231 @@
+"""Every backend computes what the oracle computes; and the oracle computes what it should."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from benchback.agent import Weights
+from benchback.algorithms.ppo.loss import Minibatch, Transition
+from benchback.parity import DTYPES, LEVELS, Row, cases, deviation, measure, oracle
+from benchback.parity.execution import plan
+from benchback.registry import BACKENDS
+
+# The backends.
+
+
+@cache
+def rows(dtype: str) -> list[Row]:
+    """One measurement for all tests of a precision: backends share what they compile."""
+    return [
+        *measure("ppo", [name for name, spec in BACKENDS.items() if spec.family == "jax"], [dtype]),
+        *measure("ppo", ["pytorch"], [dtype], LEVELS[:-1]),
+        *measured_elsewhere("pytorch", dtype, LEVELS[-1]),
+    ]
+
+
+def measured_elsewhere(backend: str, dtype: str, level: str) -> list[Row]:
+    """In a process without annotation checks, which torch.compile cannot see through."""
+    code = f"""
+import json
+from dataclasses import asdict
+from benchback.parity import measure
+print(json.dumps([asdict(row) for row in measure("ppo", [{backend!r}], [{dtype!r}], [{level!r}])]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    return [Row(**row) for row in json.loads(done.stdout.splitlines()[-1])]
+
+
+LOSS = {
+    f"metric/{name}"
+    for name in (
+        "loss",
+        "policy_loss",
+        "value_loss",
+        "entropy",
+        "approximate_kl",
+        "clip_fraction",
+        "grad_norm",
+    )
+}
+EPISODES = {"episode/episode_return", "episode/episode_length", "episode/episodes"}
+STATE = {"weight", "mean", "variance", "count", "names"}
+FORWARD = {"greedy", "log_prob", "value", "final_value", "initial_kernel", "initial_bias"}
+ROWS_ONCE = {"metric/value_loss", "metric/entropy", "metric/approximate_kl", "metric/clip_fraction", "count"}
+
+
+def expected_quantities(backend: str, level: str, dtype: str) -> set[str]:
+    """What a backend cannot leave out."""
+    spec = BACKENDS[backend]
+    whole = LOSS | EPISODES | STATE
+    if spec.family == "jax":
+        apart = {f"{quantity}/iteration" for quantity in whole | {"action"}}
+    else:
+        apart = {f"{quantity}/every_row" for quantity in ROWS_ONCE}
+    executions = [execution for execution in plan(spec, dtype) if execution[0] != "cudagraphs"]
+    return {
+        "L0": FORWARD,
+        "L1": LOSS | STATE | {"gradient", "dtype"},
+        "L2": LOSS | STATE,
+        "L3": whole | apart,
+        "L4": {f"{q}/{m}/{u}" for q in STATE | {"metric", "episode", "greedy"} for m, u in executions},
+    }[level]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_backend_is_within_tolerance_in_every_quantity(backend: str, level: str, dtype: str) -> None:
+    found = [row for row in rows(dtype) if (row.backend, row.level) == (backend, level)]
+    assert {row.quantity for row in found} >= expected_quantities(backend, level, dtype)
+    assert [row for row in found if not row.ok] == []
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_every_mode_and_unit_is_compared(name: str) -> None:
+    spec = BACKENDS[name]
+    compared = {("none", "phase"), *plan(spec, "float32")}
+    assert {mode for mode, _ in compared} == set(spec.modes)
+    assert {unit for _, unit in compared} == set(spec.units)
+    assert {spec.best} == {mode for mode, _ in plan(spec, "float64")}
+
+
+@pytest.mark.parametrize("off", [1e-3, np.nan, np.inf])
+def test_a_deviation_that_is_large_or_no_number_is_not_ok(off: float) -> None:
+    assert not Row("ppo", "linen", "L1", "weight", "float32", off, 1e-6).ok
+    assert dict(deviation.worst([("weight", off), ("weight", 0.0)]))["weight"] != 0
+
+
+def test_a_missing_or_misshapen_array_is_not_near() -> None:
+    random = np.random.default_rng(0)
+    weights = cases.midway(cases.network(random), random)
+    missing = {name: x for name, x in weights.items() if name != "actor/1/bias"}
+    assert dict(deviation.worst(deviation.of_weights(missing, weights)))["names"] == 1
+    turned = weights | {"actor/0/kernel": weights["actor/0/kernel"].T}
+    assert dict(deviation.worst(deviation.of_weights(turned, weights)))["weight"] == np.inf
+    assert np.isnan(dict(deviation.of_metrics({}, {"loss": 1.0}))["metric/loss"])
+
+
+# What they are tried on.
+
+
+def test_minibatches_take_every_branch() -> None:
+    random = np.random.default_rng(0)
+    weights = cases.network(random)
+    near, far = cases.near(weights, random), cases.far(weights, random)
+    change = oracle.log_prob(weights, far.obs, far.action) - far.log_prob
+    for side in (change > np.log(1 + cases.BASE.clip), change < np.log(1 - cases.BASE.clip)):
+        for sign in (1, -1):
+            assert (sign * (far.advantage - far.advantage.mean())[side] > 0).any()
+    assert np.exp(change).max() > 3
+    moved = np.abs(oracle.value(weights, far.obs) - far.value) > cases.BASE.clip
+    assert moved.any()
+    assert not moved.all()
+    assert oracle.learn(weights, near, cases.BASE)[1]["grad_norm"] < 0.8 * cases.BASE.max_grad_norm
+    assert oracle.learn(weights, far, cases.BASE)[1]["grad_norm"] > 1.2 * cases.BASE.max_grad_norm
+    assert len(set(near.action.tolist())) > 2
+
+
+def test_single_steps_start_fresh_and_midway_with_every_switch_both_ways() -> None:
+    steps = cases.single_steps()
+    assert {
+        oracle.learning_rate(int(c.weights["adam/count"]), c.config) / c.config.learning_rate for c in steps
+    } == {
+        0.5,
+        1.0,
+    }
+    for switch in ("clip_value", "anneal", "truncation"):
+        assert len({getattr(case.config, switch) for case in steps}) == 2
+    assert {case.minibatch.obs.dtype.name for case in steps} == {"float32", "bool"}
+
+
+def test_rollout_ends_episodes_in_every_way() -> None:
+    random = np.random.default_rng(3)
+    batch = cases.transitions(cases.network(random), cases.BASE, random)
+    for steps in (slice(None, -1), slice(-1, None)):
+        ways = set(zip(batch.terminated[steps].ravel(), batch.truncated[steps].ravel(), strict=True))
+        assert len(ways) == 4
+
+
+def test_float32_holds_every_number_of_the_cases() -> None:
+    for config in (cases.BASE, cases.PLAIN, cases.MINIBATCHES, cases.STANDSTILL, cases.TINY):
+        assert all(np.float32(x) == x for x in config.hyper)
+    for case in cases.single_steps():
+        assert all(np.array_equal(x, x.astype(np.float32)) for x in case.weights.values())
+
+
+# The oracle.
+
+
+def numerical_gradient(case: cases.Case, minibatch: Minibatch) -> Weights:
+    """Central differences of the loss by every weight."""
+
+    def loss(name: str, index: tuple[int, ...], step: float) -> float:
+        moved = case.weights[name].copy()
+        moved[index] += step
+        return oracle.objective(case.weights | {name: moved}, minibatch, case.config)[0]["loss"]
+
+    result = {name: np.zeros_like(x) for name, x in oracle.parameters(case.weights).items()}
+    for name, gradient in result.items():
+        for index in np.ndindex(gradient.shape):
+            gradient[index] = (loss(name, index, 1e-6) - loss(name, index, -1e-6)) / 2e-6
+    return result
+
+
+@pytest.mark.parametrize("case", cases.single_steps()[:3] + cases.single_steps()[5:6])
+def test_oracle_gradient_equals_finite_differences(case: cases.Case) -> None:
+    minibatch = Minibatch(*(x.astype(float) if x.dtype == np.float32 else x for x in case.minibatch))
+    _, found = oracle.objective(case.weights, minibatch, case.config)
+    expected = numerical_gradient(case, minibatch)
+    assert found.keys() == expected.keys()
+    for name, gradient in expected.items():
+        np.testing.assert_allclose(found[name], gradient, atol=3e-9)
+
+
+def rollout(**fields: object) -> Transition:
+    """Four steps of one environment: reward 1, value 0, nothing ends."""
+    column = {name: np.zeros((4, 1)) for name in Transition._fields}
+    flags = {name: np.zeros((4, 1), bool) for name in ("terminated", "truncated")}
+    given = {name: np.reshape(x, (4, 1)) for name, x in fields.items()}
+    return Transition(**column | flags | {"reward": np.ones((4, 1))} | given)
+
+
+HALVES = replace(cases.BASE, gamma=0.5, gae_lambda=1.0)
+
+
+@pytest.mark.parametrize(
+    ("batch", "expected"),
+    [
+        # With lambda 1 and no values an advantage is the discounted return, 16 standing for what follows.
+        (rollout(), [1 + 0.5 + 0.25 + 0.125 + 1, 1.75 + 2, 1.5 + 4, 1 + 8]),
+        (rollout(terminated=[0, 1, 0, 0]), [1.5, 1, 1.5 + 4, 1 + 8]),
+        (rollout(truncated=[0, 1, 0, 0], final_value=[0, 8, 0, 0]), [1.5 + 2, 1 + 4, 1.5 + 4, 1 + 8]),
+        (
+            rollout(truncated=[0, 1, 0, 0], terminated=[0, 1, 0, 0], final_value=[0, 8, 0, 0]),
+            [1.5, 1, 5.5, 9],
+        ),
+        (rollout(truncated=[0, 0, 0, 1], final_value=[0, 0, 0, 8]), [1.875 + 0.5, 1.75 + 1, 1.5 + 2, 1 + 4]),
+    ],
+)
+def test_oracle_advantage_is_the_discounted_return(batch: Transition, expected: list[float]) -> None:
+    batch = batch._replace(terminated=batch.terminated > 0, truncated=batch.truncated > 0)
+    np.testing.assert_allclose(oracle.advantage(batch, np.array([16.0]), HALVES)[:, 0], expected)
+
+
+def test_oracle_advantage_without_lambda_is_the_temporal_difference() -> None:
+    batch = rollout(value=[1, 2, 3, 4])
+    found = oracle.advantage(batch, np.array([16.0]), replace(HALVES, gae_lambda=0.0))
+    np.testing.assert_allclose(found[:, 0], [1 + 1 - 1, 1 + 1.5 - 2, 1 + 2 - 3, 1 + 8 - 4])
+
+
+def test_oracle_shares_no_framework_and_no_maths_with_what_it_checks() -> None:
+    code = "import sys, benchback.parity.oracle; print(*sys.modules)"
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert not {"jax", "torch", "optax", "benchback.math", "benchback.backends"} & set(found)

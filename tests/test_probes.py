@@ -1,0 +1,99 @@
+"""In environments whose values are known, every backend learns them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from benchback import envs
+from benchback.algorithms.ppo.config import Config
+from benchback.registry import BACKENDS, execute, load
+from benchback.train import advance
+
+GAMMA = 0.5
+CONFIG = Config(
+    num_envs=8,
+    num_steps=8,
+    num_iterations=40,
+    num_epochs=4,
+    num_minibatches=2,
+    hidden_sizes=(8,),
+    learning_rate=0.02,
+    gamma=GAMMA,
+    clip=0.4,
+    entropy_coefficient=0.0,
+)
+MODES = {name: spec.best for name, spec in BACKENDS.items()} | {"pytorch": "env_jit"}
+"""The best mode of each backend; torch.compile cannot see through the annotation checks of these tests."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _quick_to_compile() -> Iterator[None]:
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """What a trained agent does and expects."""
+
+    batch: Any
+    greedy: np.ndarray
+
+
+@cache
+def learnt(backend_name: str, probe: str) -> Learnt:
+    make, backend = load("ppo", backend_name)
+    env = envs.make(f"probe/{probe}", CONFIG.num_envs, BACKENDS[backend_name].family)
+    agent = execute(make(CONFIG, env), backend, MODES[backend_name], "phase")
+    state = agent.init(0, None)
+    for _ in range(CONFIG.num_iterations):
+        state, _ = advance(agent, state)
+    state, batch = agent.rollout(state)
+    action = agent.act(state, batch.obs[0])
+    return Learnt(backend.fetch(batch), backend.fetch({"action": action})["action"])
+
+
+def value_of(probe: str, obs: np.ndarray) -> np.ndarray:
+    """The value of each observation under the best policy."""
+    return {
+        "OneStep": np.ones_like(obs),
+        "TwoStep": np.where(obs == 0, GAMMA, 1.0),
+        "ActionReward": np.ones_like(obs),
+        "ObsReward": obs,
+        "Truncated": np.full_like(obs, 1 / (1 - GAMMA)),
+    }[probe]
+
+
+@pytest.mark.parametrize("probe", envs.PROBES)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_backend_learns_the_known_value(backend: str, probe: str) -> None:
+    batch = learnt(backend, probe).batch
+    obs = batch.obs[..., 0].astype(float)
+    assert np.abs(batch.value - value_of(probe, obs)).max() < 0.1
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_backend_learns_the_rewarded_action(backend: str) -> None:
+    found = learnt(backend, "ActionReward")
+    assert (found.greedy == 1).all()
+    assert (found.batch.action == 1).mean() > 0.9
+
+
+@pytest.mark.parametrize(("backend", "probe"), [(b, p) for b in ("purejax", "pytorch") for p in envs.PROBES])
+def test_probe_is_what_it_says(backend: str, probe: str) -> None:
+    batch = learnt(backend, probe).batch
+    length = {"TwoStep": 2, "Truncated": 2}.get(probe, 1)
+    done = batch.terminated | batch.truncated
+    assert (batch.episode_length[done] == length).all()
+    assert done.mean() == 1 / length
+    assert batch.truncated.any() == (probe == "Truncated")
+    assert batch.terminated.any() == (probe != "Truncated")
+    if probe == "ObsReward":
+        assert np.array_equal(batch.reward, batch.obs[..., 0])
+        assert set(batch.reward.ravel()) == {-1.0, 1.0}
