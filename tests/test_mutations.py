@@ -185,7 +185,7 @@ def unscaled_head(right: Any) -> Any:
     """The last layer of each tower scaled as all others."""
 
     def wrong(*arguments: Any) -> Any:
-        return right(*(2**0.5 if x in (0.01, 1.0) and isinstance(x, float) else x for x in arguments))
+        return right(*(2**0.5 if isinstance(x, float) else x for x in arguments))
 
     return wrong
 
@@ -197,12 +197,34 @@ def test_unscaled_last_layer_is_caught(backend: str, builder: str, mutate: Calla
     assert {row.quantity for row in caught(backend, "L0")} == {"initial_kernel"}
 
 
-def biased(right: Any) -> Any:
-    """Some other backend's default: biases that are not zero."""
-    return lambda weights: right({name: x + 0.1 * name.endswith("bias") for name, x in weights.items()})
+def biased_layers(right: Any) -> Any:
+    """Layers as many frameworks start them by default, with biases that are not zero."""
+
+    def wrong(*arguments: Any) -> Any:
+        return [layer | {"bias": layer["bias"] + 0.1} for layer in right(*arguments)]
+
+    return wrong
 
 
-@pytest.mark.parametrize("backend", FAMILIES)
-def test_biases_that_do_not_start_at_zero_are_caught(backend: str, mutate: Callable[..., None]) -> None:
-    mutate("benchback.parity.ppo", "initial_weights", biased)
+def biased_module(right: Any) -> Any:
+    """The same, as a module of PyTorch."""
+
+    def wrong(*arguments: Any) -> Any:
+        module = right(*arguments)
+        for name, parameter in module.named_parameters():
+            parameter.data += 0.1 * name.endswith("bias")
+        return module
+
+    return wrong
+
+
+@pytest.mark.parametrize(
+    ("backend", "builder", "wrong"),
+    [("purejax", "init_mlp", biased_layers), ("pytorch", "MLP", biased_module)],
+)
+def test_biases_that_do_not_start_at_zero_are_caught(
+    backend: str, builder: str, wrong: Wrong, mutate: Callable[..., None]
+) -> None:
+    assert caught_without_mistake(backend, "L0") == []
+    mutate(f"benchback.algorithms.ppo.{backend}", builder, wrong)
     assert {row.quantity for row in caught(backend, "L0")} == {"initial_bias"}

@@ -87,11 +87,15 @@ def agent(request: pytest.FixtureRequest, tiny: Config) -> Agent:
     return make(tiny, envs.make(request.param, tiny.num_envs, "torch"))
 
 
-def trained(agent: Agent, state: State, iterations: int) -> tuple[State, dict[str, np.ndarray]]:
+def trained(agent: Agent, state: State, iterations: int) -> tuple[State, dict[str, float]]:
     for _ in range(iterations):
         state, batch = agent.rollout(state)
         state, metrics = agent.update(state, batch)
-    return state, backend.fetch(metrics)
+    return state, fetched(metrics)
+
+
+def fetched(metrics: Any) -> dict[str, float]:
+    return {name: float(x) for name, x in backend.fetch(metrics).items()}
 
 
 def equal(a: Weights, b: Weights) -> bool:
@@ -108,9 +112,9 @@ def test_a_mode_changes_no_number(report: dict[str, Any], id: str, mode: str) ->
         np.testing.assert_allclose(other["weights"][name], x, rtol=1e-4, atol=1e-6, err_msg=name)
 
 
-@pytest.mark.parametrize(("id", "graphs"), [(NATIVE, 3), (BRIDGED, 3)])
+@pytest.mark.parametrize(("id", "graphs"), [(NATIVE, 3), (BRIDGED, 1)])
 def test_compile_engages_at_first_and_never_again(report: dict[str, Any], id: str, graphs: int) -> None:
-    """Three programs: acting, the values, a gradient step. None is compiled again for other floats."""
+    """Programs: acting, and, shared by both environments, the values and a gradient step; none for other floats."""
     assert report[f"{id} compile"]["compiles"] == [graphs, 0, 0, 0]
 
 
@@ -127,7 +131,7 @@ def test_torch_compiles_nothing_in_eager_modes(report: dict[str, Any], id: str, 
 
 def test_hyper_parameters_changed_in_the_state_take_effect(agent: Agent) -> None:
     changed = []
-    for clip in (0.2, 0.01):
+    for clip in (0.2, 1e-6):
         state = agent.init(0, None)
         state.hyper = state.hyper._replace(clip=torch.tensor(clip))
         changed.append(trained(agent, state, 2)[1]["clip_fraction"])
@@ -150,7 +154,7 @@ def test_an_iteration_is_a_rollout_and_an_update(agent: Agent) -> None:
     whole = backend.modes["env_jit"](backend.units["iteration"](agent, 1))
     state, metrics = whole.iterate(whole.init(0, None))
     expected_state, expected = trained(agent, agent.init(0, None), 1)
-    assert backend.fetch(metrics) == pytest.approx(expected, nan_ok=True)
+    assert fetched(metrics) == pytest.approx(expected, nan_ok=True)
     assert equal(whole.export(state), agent.export(expected_state))
 
 
@@ -227,7 +231,7 @@ def test_a_batch_can_be_learnt_from_directly(agent: Agent, tiny: Config) -> None
     rows = (x.flatten(0, 1) for x in (batch.obs, batch.action, batch.log_prob, batch.value))
     minibatch = Minibatch(*rows, batch.value.flatten(), batch.reward.flatten())
     _, metrics = agent.learn(state, minibatch)
-    assert np.isfinite(backend.fetch(metrics)["grad_norm"])
+    assert np.isfinite(fetched(metrics)["grad_norm"])
 
 
 @pytest.mark.parametrize("name", ["CartPole-v1", "Breakout-MinAtar"])
@@ -276,10 +280,10 @@ def test_a_bridged_environment_names_its_state_as_the_jax_family_does() -> None:
 
 def test_fetch_keeps_names_types_and_shapes() -> None:
     tree = {"a": torch.tensor(3), "b": torch.tensor([True, False]), "c": torch.tensor([[0.1]])}
-    fetched = backend.fetch(tree)
-    assert {name: (x.dtype.name, x.shape) for name, x in fetched.items()} == {
+    arrays = backend.fetch(tree)
+    assert {name: (x.dtype.name, x.shape) for name, x in arrays.items()} == {
         "a": ("int64", ()),
         "b": ("bool", (2,)),
         "c": ("float32", (1, 1)),
     }
-    assert fetched["c"] == np.float32(0.1)
+    assert arrays["c"] == np.float32(0.1)

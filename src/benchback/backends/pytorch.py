@@ -104,7 +104,10 @@ def _within(agent: Agent, put: Replace) -> Agent:
 
 
 def _compiling(roles: set[str], finish: Replace, **options: Any) -> Replace:
-    import torch._dynamo  # here, because it takes as long as torch itself
+    with warnings.catch_warnings():
+        # The compiler takes as long to import as torch itself, and warns of TorchScript, which it uses.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        import torch._inductor.compile_fx
 
     # Lets one program hold the loss, its gradient and the optimiser.
     torch._dynamo.config.trace_autograd_ops = True

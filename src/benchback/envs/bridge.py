@@ -40,7 +40,9 @@ def to_torch(env: Env) -> Env:
 
     def step(state: EnvState, action: Any, raw: Any) -> tuple[EnvState, Step]:
         noise = jax.tree.map(lambda k, x: jax.random.wrap_key_data(x) if k else x, is_key, raw)
-        return env.step(state, action, noise)
+        following, outcome = env.step(state, jnp.asarray(action), noise)
+        # The observation is in the outcome, too: a program would return it as two arrays.
+        return following._replace(obs=None), outcome
 
     bridged = BridgedStep(step, jax.jit(step))
     return replace(env, framework="torch", random=random, reset=reset, draw=draw, step=bridged)
@@ -63,7 +65,8 @@ class BridgedStep:
     def __call__(self, state: EnvState, action: Int[Tensor, "E"], noise: Any) -> tuple[EnvState, Step]:
         following, step = self.run(state.inner.state, _to_jax(action), noise)
         outcome = Step(*map(_to_torch, step))
-        return EnvState(JaxState(following), outcome.obs, None, None), outcome
+        inner = JaxState(following._replace(obs=step.obs))
+        return EnvState(inner, outcome.obs, None, None), outcome
 
     def eager(self) -> "BridgedStep":
         """The same step with every JAX operation dispatched by itself."""

@@ -39,7 +39,7 @@ def mismatch(found: Any, expected: Any) -> float:
 
 
 def of_metrics(found: Mapping[str, Any], expected: Mapping[str, Any]) -> Iterator[Deviation]:
-    """Every expected metric, relative to its size where that exceeds 1: most are small differences of large."""
+    """Every expected metric, relative to its size where that exceeds 1, since most are differences."""
     for name, value in expected.items():
         kind = "episode" if name.startswith("episode") else "metric"
         yield f"{kind}/{name}", relative(found.get(name, np.nan), value, floor=1.0)
