@@ -104,9 +104,7 @@ def test_successor_value_is_the_final_one_where_truncated(num_steps: int, num_en
     value, final_value = random.normal(size=(2, num_steps, num_envs))
     last_value = random.normal(size=num_envs)
     truncated = random.random((num_steps, num_envs)) < 0.5
-    found = math.successor_value(
-        float32(value), float32(last_value), float32(final_value), jnp.asarray(truncated)
-    )
+    found = math.successor_value(float32(value), float32(last_value), float32(final_value), jnp.asarray(truncated))
     expected = np.zeros(value.shape)
     for t in range(num_steps):
         for e in range(num_envs):
@@ -117,9 +115,7 @@ def test_successor_value_is_the_final_one_where_truncated(num_steps: int, num_en
 
 @some
 @given(steps, widths, seeds)
-def test_mean_where_averages_the_masked_and_is_undefined_without(
-    num_steps: int, num_envs: int, seed: int
-) -> None:
+def test_mean_where_averages_the_masked_and_is_undefined_without(num_steps: int, num_envs: int, seed: int) -> None:
     random = np.random.default_rng(seed)
     x = random.normal(size=(num_steps, num_envs))
     mask = random.random(x.shape) < 0.5
@@ -176,9 +172,7 @@ def test_clipped_value_loss_takes_the_worse_of_both_errors(size: int, seed: int,
 
 @some
 @given(st.sampled_from([1, 7]), st.sampled_from([2, 6]), seeds, st.sampled_from([0.1, 1.0, 30.0]))
-def test_log_prob_entropy_and_greedy_equal_a_loop(
-    size: int, num_actions: int, seed: int, scale: float
-) -> None:
+def test_log_prob_entropy_and_greedy_equal_a_loop(size: int, num_actions: int, seed: int, scale: float) -> None:
     random = np.random.default_rng(seed)
     logits = scale * random.normal(size=(size, num_actions))
     action = random.integers(num_actions, size=size)
@@ -240,9 +234,7 @@ def naive_adam(x: np.ndarray, gradients: np.ndarray, hyper: SimpleNamespace, *, 
 def test_adam_with_clipping_equals_a_loop(anneal: bool, scale: float) -> None:
     random = np.random.default_rng(0)
     start, gradients = random.normal(size=7), scale * random.normal(size=(12, 7))
-    hyper = SimpleNamespace(
-        learning_rate=0.1, adam_beta1=0.9, adam_beta2=0.99, adam_epsilon=1e-5, max_grad_norm=0.5
-    )
+    hyper = SimpleNamespace(learning_rate=0.1, adam_beta1=0.9, adam_beta2=0.99, adam_epsilon=1e-5, max_grad_norm=0.5)
     data = SimpleNamespace(**{name: float32(x) for name, x in vars(hyper).items()})
     optimiser = math.adam(anneal=anneal, steps_per_iteration=3, num_iterations=4)
     # Two leaves: the norm that is clipped must span them.
@@ -277,9 +269,7 @@ def while_loop(condition: Callable[[Any], Any], body: Callable[[Any], Any], x: A
     return x
 
 
-@pytest.mark.parametrize(
-    "sizes", [range(1, 301), (1000, 4095, 4097, 8192, 12_345, 100_000)], ids=["small", "big"]
-)
+@pytest.mark.parametrize("sizes", [range(1, 301), (1000, 4095, 4097, 8192, 12_345, 100_000)], ids=["small", "big"])
 def test_permutation_holds_every_index_once(sizes: Sequence[int]) -> None:
     for size in sizes:
         for seed in range(3):

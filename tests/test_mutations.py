@@ -103,9 +103,7 @@ def per_gradient_step(right: Any) -> Any:
     """The learning rate annealed with every gradient step in place of every iteration."""
 
     def wrong(initial: Any, count: Any, *, steps_per_iteration: int, num_iterations: int) -> Any:
-        return right(
-            initial, count, steps_per_iteration=1, num_iterations=steps_per_iteration * num_iterations
-        )
+        return right(initial, count, steps_per_iteration=1, num_iterations=steps_per_iteration * num_iterations)
 
     return wrong
 

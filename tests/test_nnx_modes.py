@@ -22,9 +22,7 @@ from benchback.backends.nnx import backend
 from benchback.envs import gymnax
 from benchback.envs.interface import Env
 
-CONFIG = Config(
-    num_envs=4, num_steps=8, num_minibatches=2, num_epochs=2, hidden_sizes=(8, 8), num_iterations=10
-)
+CONFIG = Config(num_envs=4, num_steps=8, num_minibatches=2, num_epochs=2, hidden_sizes=(8, 8), num_iterations=10)
 ITERATIONS = 2
 COMPILING = ("jit", "cached_partial", "jit_partial", "split")
 BINDING = ("cached_partial", "jit_partial")
@@ -135,9 +133,7 @@ def test_repeated_calls_leave_no_arrays_behind(mode: str, unit: str) -> None:
 
 
 @pytest.mark.parametrize(("mode", "walks"), [("jit", True), *((mode, False) for mode in COMPILING[1:])])
-def test_only_jit_walks_the_state_object_at_each_call(
-    mode: str, walks: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_jit_walks_the_state_object_at_each_call(mode: str, walks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     agent = backend.modes[mode](nnx.make(CONFIG, environment()))
     state = agent.init(0, linen_weights(0))
     agent.act(state, minibatch(0).obs)

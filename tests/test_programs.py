@@ -63,7 +63,5 @@ def test_the_shuffle_does_not_sort() -> None:
         return minibatch_indices(key, batch_size=96, num_epochs=2, num_minibatches=4)
 
     assert "sort" not in primitives(jax.make_jaxpr(shuffle)(jax.random.key(0)).jaxpr)
-    with_sort = primitives(
-        jax.make_jaxpr(lambda key: jax.random.permutation(key, 96))(jax.random.key(0)).jaxpr
-    )
+    with_sort = primitives(jax.make_jaxpr(lambda key: jax.random.permutation(key, 96))(jax.random.key(0)).jaxpr)
     assert "sort" in with_sort

@@ -131,9 +131,7 @@ def test_breakout_equals_gymnax_from_any_state() -> None:
     inner = Breakout(*(x.astype(np.int32) if x.dtype.kind == "i" else x for x in inner))
     action = random.integers(0, 3, n)
     moved, reward, lost = advance_breakout(Breakout(*map(torch.from_numpy, inner)), torch.from_numpy(action))
-    _, state, gymnax_reward, terminated, _ = gymnax_step(
-        "Breakout-MinAtar", inner, np.zeros(n, np.int32), action
-    )
+    _, state, gymnax_reward, terminated, _ = gymnax_step("Breakout-MinAtar", inner, np.zeros(n, np.int32), action)
     ours = to_gymnax("Breakout-MinAtar", Breakout(*(x.numpy() for x in moved)), np.ones(n, np.int32))
     for field in ("ball_y", "ball_x", "ball_dir", "pos", "brick_map", "strike", "last_y", "last_x"):
         np.testing.assert_array_equal(getattr(ours, field), getattr(state, field), field)
@@ -151,9 +149,7 @@ def test_starts_follow_gymnax_distribution(name: str) -> None:
     env = make(name, n)
     ours = env.reset(env.random(0)).obs.numpy().astype(float)
     environment, params = gymnax.make(name)
-    theirs = jax.vmap(lambda key: environment.reset_env(key, params)[0].ravel())(
-        jax.random.split(jax.random.key(0), n)
-    )
+    theirs = jax.vmap(lambda key: environment.reset_env(key, params)[0].ravel())(jax.random.split(jax.random.key(0), n))
     for x, y in zip(ours.T, np.asarray(theirs, float).T, strict=True):
         grid = np.sort(np.concatenate([x, y]))
         distance = np.searchsorted(np.sort(x), grid, "right") - np.searchsorted(np.sort(y), grid, "right")

@@ -108,7 +108,7 @@ def test_twins_have_the_same_gradient(name: str, argument: str) -> None:
     np.testing.assert_allclose(x.grad, jax.grad(total)(jnp.asarray(wanted[argument])), rtol=1e-5, atol=1e-6)
 
 
-def naive_gae(reward, value, next_value, terminated, done, gamma, lam):  # noqa: ANN001, ANN201
+def naive_gae(reward, value, next_value, terminated, done, gamma, lam):
     """The recursion as printed, one environment and one step at a time, in float64."""
     advantage = np.zeros(reward.shape)
     for e in range(reward.shape[1]):
@@ -176,9 +176,7 @@ def test_adam_is_the_optax_chain(dtype: type, anneal: bool, max_grad_norm: float
         their_state = reference.init(theirs)
         their_hyper = Hyper(*(jnp.asarray(x, dtype) for x in hyper))
         for gradient in gradients:
-            step, their_state = reference.update(
-                [jnp.asarray(g) for g in gradient], their_state, hyper=their_hyper
-            )
+            step, their_state = reference.update([jnp.asarray(g) for g in gradient], their_state, hyper=their_hyper)
             theirs = optax.apply_updates(theirs, step)
         for x, y in zip(params, theirs, strict=True):
             np.testing.assert_allclose(x, y, rtol=0, atol=5 * TOLERANCE[dtype])

@@ -23,6 +23,7 @@ from benchback.algorithms.ppo.loss import Minibatch
 from benchback.algorithms.ppo.pytorch import State, make
 from benchback.backends.pytorch import backend
 from benchback.envs import bridge, gymnax
+from benchback.errors import InputError
 
 NATIVE, BRIDGED = "torch/CartPole-v1", "gymnax/CartPole-v1"
 
@@ -146,7 +147,7 @@ def test_everything_works_where_jax_is_not_installed() -> None:
 
 def test_cudagraphs_are_refused_where_there_is_no_gpu(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(ValueError, match="mode=cudagraphs needs a CUDA device .* use --mode compile"):
+    with pytest.raises(InputError, match="mode=cudagraphs needs a CUDA device .* use --mode compile"):
         backend.modes["cudagraphs"](agent)
 
 
@@ -191,9 +192,7 @@ def test_weights_without_environment_start_those_afresh(agent: Agent) -> None:
     started = agent.export(agent.init(7, network))
     assert all(np.array_equal(started[name], x) for name, x in network.items())
     fresh = agent.export(agent.init(7, None))
-    assert all(
-        np.array_equal(started[name], fresh[name]) for name in fresh if name.startswith(("env/", "rng"))
-    )
+    assert all(np.array_equal(started[name], fresh[name]) for name in fresh if name.startswith(("env/", "rng")))
 
 
 def test_an_export_is_a_copy(agent: Agent) -> None:

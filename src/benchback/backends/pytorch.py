@@ -27,6 +27,7 @@ from torch._higher_order_ops.scan import scan as torch_scan
 
 from benchback.agent import Agent, Backend, Metrics, Weights
 from benchback.envs.interface import Env, EnvState
+from benchback.errors import InputError
 
 Replace = Callable[[str, Callable[..., Any]], Callable[..., Any]]
 """(role, function) -> the function to use in its place."""
@@ -87,7 +88,7 @@ def compile(agent: Agent) -> Agent:
 def cudagraphs(agent: Agent) -> Agent:
     """Mode: torch.compile, its programs replayed as CUDA graphs; those hold no loops, so one step at a time."""
     if not torch.cuda.is_available():
-        raise ValueError("mode=cudagraphs needs a CUDA device and this machine has none; use --mode compile")
+        raise InputError("mode=cudagraphs needs a CUDA device and this machine has none; use --mode compile")
     roles = {"policy_step", "rollout_step", "appraise", "minibatch_step"}
     return _within(agent, _compiling(roles, _own_outputs, mode="reduce-overhead"))
 

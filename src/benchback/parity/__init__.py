@@ -19,9 +19,6 @@ from benchback.parity.tolerance import TOLERANCE
 
 LEVELS = ("L0", "L1", "L2", "L3", "L4")
 DTYPES = ("float32", "float64")
-OPTIMISED = ("float32", "L4")
-"""Where programs are compiled as they are when they are timed. Elsewhere the optimiser, which takes most of
-the time and decides nothing about what is computed, is left out."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +54,7 @@ def measure(
         for subject in [Subject(algorithm, backend, dtype, agents) for backend in backends]:
             for level in levels:
                 # Listed before it is yielded: what is between two yields runs in the caller's precision.
-                with computing(dtype, optimised=(dtype, level) == OPTIMISED):
+                with computing(dtype, optimised=False):
                     found = list(levels_of[level](subject))
                 for quantity, deviation in found:
                     allowed = TOLERANCE[dtype][level][quantity.partition("/")[0]]

@@ -94,9 +94,7 @@ def binary(weights: Weights, random: np.random.Generator) -> Minibatch:
     return _minibatch(weights, random, drift=0.2, error=0.5, binary=True)
 
 
-def _minibatch(
-    weights: Weights, random: np.random.Generator, *, drift: float, error: float, binary: bool
-) -> Minibatch:
+def _minibatch(weights: Weights, random: np.random.Generator, *, drift: float, error: float, binary: bool) -> Minibatch:
     obs = random.normal(size=(ROWS, OBSERVATION_SIZE))
     obs = obs > 0 if binary else obs
     action = random.integers(NUM_ACTIONS, size=ROWS).astype(np.int32)

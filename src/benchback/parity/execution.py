@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchback.agent import Agent, Weights
+from benchback.errors import InputError
 from benchback.parity import deviation
 from benchback.parity.deviation import Deviation
 from benchback.parity.subject import Subject
@@ -28,10 +29,10 @@ def executions(subject: Subject, config: Any) -> Iterator[Deviation]:
     """Every execution of the plan against mode `none` in unit `phase`."""
     agent = subject.agent(config)
     reference = _trained(subject, agent)
-    for mode, unit in plan(subject.spec, subject.dtype):
+    for mode, unit in plan(subject.spec):
         try:
             executed = subject.execute(agent, mode, unit, NUM_ITERATIONS)
-        except ValueError:  # a mode that this machine cannot offer says so when it is asked for
+        except InputError:  # a mode that this machine cannot offer says so when it is asked for
             continue
         outcome = _trained(subject, executed)
         yield f"greedy/{mode}/{unit}", deviation.mismatch(outcome.action, reference.action)
@@ -39,22 +40,16 @@ def executions(subject: Subject, config: Any) -> Iterator[Deviation]:
             yield f"{quantity}/{mode}/{unit}", off
 
 
-def plan(spec: Spec, dtype: str) -> list[tuple[str, str]]:
-    """What to compare with the reference, as (mode, unit): every mode, every unit, and the best of both.
-
-    In float64 the best of both only: what a mode gets wrong it gets wrong in either precision, and compiling
-    is what takes the time.
-    """
+def plan(spec: Spec) -> list[tuple[str, str]]:
+    """What to compare with the reference, as (mode, unit): every mode, every unit, and the best of both."""
     best = [(spec.best, spec.units[-1])]
     modes = [(mode, "phase") for mode in spec.modes if mode != "none"]
     units = [("none", unit) for unit in spec.units[1:-1]]
-    return modes + units + best if dtype == "float32" else best
+    return modes + units + best
 
 
 def _compared(outcome: Outcome, reference: Outcome) -> Iterator[Deviation]:
-    trained = {
-        name: x for name, x in reference.weights.items() if name.startswith(("actor/", "critic/", "adam/"))
-    }
+    trained = {name: x for name, x in reference.weights.items() if name.startswith(("actor/", "critic/", "adam/"))}
     for quantity, off in deviation.of_metrics(outcome.metrics, reference.metrics):
         yield quantity.partition("/")[0], off
     yield from deviation.of_weights(outcome.weights, trained)

@@ -20,9 +20,7 @@ Metrics = dict[str, float]
 
 def parameters(weights: Weights) -> Weights:
     """The network's part of `weights`, in float64."""
-    return {
-        name: np.asarray(x, float) for name, x in weights.items() if name.startswith(("actor/", "critic/"))
-    }
+    return {name: np.asarray(x, float) for name, x in weights.items() if name.startswith(("actor/", "critic/"))}
 
 
 def with_fresh_adam(weights: Weights) -> Weights:
@@ -87,9 +85,7 @@ def greedy(weights: Weights, obs: np.ndarray) -> np.ndarray:
 
 def surrogate(log_ratio: np.ndarray, advantage: np.ndarray, config: Config) -> tuple[float, np.ndarray]:
     """-mean min(r A, clip(r) A) over the standardised A, and its derivative by log r."""
-    advantage = (advantage - advantage.mean()) / (
-        np.sqrt(((advantage - advantage.mean()) ** 2).mean()) + 1e-8
-    )
+    advantage = (advantage - advantage.mean()) / (np.sqrt(((advantage - advantage.mean()) ** 2).mean()) + 1e-8)
     ratio = np.exp(log_ratio)
     free = ratio * advantage
     clipped = np.clip(ratio, 1 - config.clip, 1 + config.clip) * advantage
@@ -127,16 +123,12 @@ def objective(weights: Weights, minibatch: Minibatch, config: Config) -> tuple[M
     entropy_part, entropy_slope = entropy(log_p)
 
     # The derivative of log pi(a) by the logits is the indicator of a minus the probabilities.
-    logits_slope = (
-        policy_slope[:, None] * (chosen - np.exp(log_p)) - config.entropy_coefficient * entropy_slope
-    )
+    logits_slope = policy_slope[:, None] * (chosen - np.exp(log_p)) - config.entropy_coefficient * entropy_slope
     gradient = backward(weights, "actor", actor, logits_slope) | backward(
         weights, "critic", critic, config.value_coefficient * value_slope[:, None]
     )
     return {
-        "loss": policy_part
-        + config.value_coefficient * value_part
-        - config.entropy_coefficient * entropy_part,
+        "loss": policy_part + config.value_coefficient * value_part - config.entropy_coefficient * entropy_part,
         "policy_loss": policy_part,
         "value_loss": value_part,
         "entropy": entropy_part,

@@ -79,7 +79,7 @@ def _one_step(subject: Subject, case: cases.Case) -> Iterator[Deviation]:
         )
         yield from deviation.of_towers("gradient", *gradients)
     trained = [x for name, x in found.items() if name in expected and name != "adam/count"]
-    yield "dtype", np.mean([x.dtype != subject.dtype for x in trained])
+    yield "dtype", float(np.mean([x.dtype != subject.dtype for x in trained]))
 
 
 def twenty_steps(subject: Subject) -> Iterator[Deviation]:
@@ -130,9 +130,7 @@ def _every_row(subject: Subject) -> Iterator[Deviation]:
     state, metrics = agent.update(agent.init(SEED, weights), subject.place_all(batch))
     _, expected = oracle.update(weights, batch, last_obs, config, [np.arange(config.batch_size)])
     of_rows = ("value_loss", "entropy", "approximate_kl", "clip_fraction")
-    for quantity, off in deviation.of_metrics(
-        subject.fetch(metrics), {name: expected[name] for name in of_rows}
-    ):
+    for quantity, off in deviation.of_metrics(subject.fetch(metrics), {name: expected[name] for name in of_rows}):
         yield f"{quantity}/every_row", off
     yield (
         "count/every_row",
@@ -184,7 +182,7 @@ def _order(rng: np.ndarray) -> np.ndarray:
 
     from benchback.math.jax import minibatch_indices
 
-    _, shuffle_key = jax.random.split(jax.random.wrap_key_data(rng))
+    _, shuffle_key = jax.random.split(jax.random.wrap_key_data(jax.numpy.asarray(rng)))
     config = cases.MINIBATCHES
     return np.asarray(
         minibatch_indices(

@@ -15,7 +15,10 @@ from benchback.parity import environment
 
 @contextmanager
 def computing(dtype: str, *, optimised: bool) -> Iterator[None]:
-    """Inside, JAX computes in `dtype`, and compiles either as ever or quickly, without LLVM's optimiser."""
+    """Inside, JAX computes in `dtype`, and compiles as it does when it is timed or without LLVM's optimiser.
+
+    The optimiser takes most of the time of compiling and does not decide what is computed.
+    """
     before = jax.config.read("jax_disable_most_optimizations")
     jax.config.update("jax_disable_most_optimizations", not optimised)
     try:

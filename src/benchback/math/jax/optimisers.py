@@ -19,7 +19,8 @@ def adam(*, anneal: bool, steps_per_iteration: int, num_iterations: int) -> opta
     def init(params: Any) -> Any:
         return optax.scale_by_adam().init(params)
 
-    def update(updates: Any, state: Any, params: Any = None, *, hyper: Any) -> tuple[Any, Any]:
+    def update(updates: Any, state: Any, params: Any = None, **data: Any) -> tuple[Any, Any]:
+        hyper = data["hyper"]
         learning_rate = hyper.learning_rate
         if anneal:
             learning_rate = linear_anneal(
