@@ -147,7 +147,7 @@ def test_everything_works_where_jax_is_not_installed() -> None:
 
 def test_cudagraphs_are_refused_where_there_is_no_gpu(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(InputError, match="mode=cudagraphs needs a CUDA device .* use --mode compile"):
+    with pytest.raises(InputError, match="mode=cudagraphs needs a CUDA device"):
         backend.modes["cudagraphs"](agent)
 
 
