@@ -22,7 +22,7 @@ from benchback.train import Run, advance, build, evaluate
 
 TASKS = {
     "CartPole-v1": (475.0, 5, Config()),
-    "Breakout-MinAtar": (5.0, 3, Config(num_iterations=50)),
+    "Breakout-MinAtar": (5.0, 2, Config(num_iterations=50)),
 }
 """Environment -> the return to reach, with how many seeds, and how."""
 DOCUMENT = Path(__file__).parent.parent / "docs" / "learning.md"

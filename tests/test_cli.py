@@ -184,3 +184,11 @@ def test_unknown_flags_are_refused(benchback) -> None:
     process = benchback("train", "ppo", "--bakend", "linen")
     assert process.returncode == 2
     assert "--backend" in process.stderr + process.stdout
+
+
+def test_a_compile_cache_is_filled_only_when_asked_for(benchback, tmp_path: Path) -> None:
+    without = {"JAX_COMPILATION_CACHE_DIR": ""}
+    assert benchback(*TRAIN, "--num-iterations", "1", "--out", "a", **without).returncode == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    assert benchback(*TRAIN, "--num-iterations", "1", "--out", "b", "--compile-cache", "kept").returncode == 0
+    assert any((tmp_path / "kept" / "xla").iterdir())

@@ -46,6 +46,8 @@ class TrainFlags(Generic[Config]):
     """Iterations between checkpoints; one is always written at the end and when interrupted."""
     threads: int = 1
     """CPU threads for XLA, OpenMP and torch alike; small networks are fastest with 1."""
+    compile_cache: Path | None = None
+    """Folder in which compiled programs are kept between processes; without it every process compiles afresh."""
     json: bool = False
     """Print one JSON object per line instead of a progress bar."""
 
@@ -154,6 +156,13 @@ def limit_threads(threads: int) -> None:
         os.environ[name] = str(threads)
 
 
+def keep_programs(folder: Path) -> None:
+    """Let XLA and inductor keep compiled programs in `folder`, before either is imported."""
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder.resolve() / "xla")
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder.resolve() / "inductor")
+
+
 def train(arguments: list[str]) -> int:
     from benchback import folder, registry
     from benchback.train import Run
@@ -194,6 +203,8 @@ def run_training(flags: TrainFlags, checkpoint: Any) -> int:
 
     run = flags.run
     limit_threads(flags.threads)
+    if flags.compile_cache:
+        keep_programs(flags.compile_cache)
     if run.config.dtype == "float64":
         os.environ["JAX_ENABLE_X64"] = "1"
     if checkpoint and flags.resume and run.to_dict() == checkpoint.run:

@@ -125,11 +125,7 @@ def _compiling(roles: set[str], finish: Replace, **options: Any) -> Replace:
 def _own_outputs(role: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """The function with copied results: a CUDA graph writes the next ones into the same memory."""
 
-    def run(*arguments: Any) -> Any:
-        result = function(*arguments)
-        return _refill(result, (x.clone() for x in _leaves(result)))
-
-    return run
+    return lambda *arguments: _cloned(function(*arguments))
 
 
 _traces: list[str] = []
@@ -191,7 +187,9 @@ def rollout_steps(env: Env, policy_step: Callable[..., Any], put: Replace) -> Ca
     def rollout_steps(model: nn.Module, state: EnvState, noise: tuple[Any, Any]) -> tuple[EnvState, Any]:
         return scan(lambda state, x: one_step(model, state, x), state, noise)
 
-    return rollout_steps if foreign else put("rollout_steps", rollout_steps)
+    steps = rollout_steps if foreign else put("rollout_steps", rollout_steps)
+    # Two fields of a state may be one tensor at one time and not at another, and each would be a program.
+    return steps if foreign else lambda model, state, noise: steps(model, _cloned(state), noise)
 
 
 def scan(step: Callable[..., Any], carry: Any, sequences: tuple[Any, ...]) -> tuple[Any, tuple[Tensor, ...]]:
@@ -234,6 +232,10 @@ def _refill(tree: Any, leaves: Iterator[Any]) -> Any:
         return {name: _refill(part, leaves) for name, part in tree.items()}
     parts = [_refill(part, leaves) for part in tree]
     return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
+
+
+def _cloned(tree: Any) -> Any:
+    return _refill(tree, (x.clone() for x in _leaves(tree)))
 
 
 def phase(agent: Agent, length: int) -> Agent:

@@ -6,7 +6,6 @@ therefore never donated either. `__dlpack__` waits for the array, so a tensor ne
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import jax
@@ -22,24 +21,24 @@ from benchback.envs.torch import random
 
 
 def to_torch(env: Env) -> Env:
-    """The JAX environment `env` with torch tensors at its border, its step compiled by JAX."""
+    """The JAX environment `env` with torch tensors at its border, compiled by JAX."""
     noise = jax.eval_shape(lambda key: env.draw(key, 1), jax.random.key(0))
     is_key = jax.tree.map(lambda x: jnp.issubdtype(x.dtype, jax.dtypes.prng_key), noise)
 
+    first = jax.jit(env.reset)
+
     def reset(generator: torch.Generator) -> EnvState:
-        return served(env.reset(_key(generator)))
+        return served(first(_key(generator)))
 
-    # Splitting off a step's noise in Python would cost more than the step: one program gives all pieces.
-    @partial(jax.jit, static_argnums=1)
-    def draw_pieces(key: Any, num_steps: int) -> list[Any]:
-        raw = jax.tree.map(lambda k, x: jax.random.key_data(x) if k else x, is_key, env.draw(key, num_steps))
-        return [jax.tree.map(lambda x, t=t: x[t], raw) for t in range(num_steps)]
+    def draw(generator: torch.Generator, num_steps: int) -> list[tuple[Any, np.int32]]:
+        noise = env.draw(_key(generator), num_steps)
+        raw = jax.tree.map(lambda k, x: jax.random.key_data(x) if k else x, is_key, noise)
+        # All of it for each step, and which: the step's program picks its part faster than Python could.
+        return [(raw, np.int32(t)) for t in range(num_steps)]
 
-    def draw(generator: torch.Generator, num_steps: int) -> list[Any]:
-        return draw_pieces(_key(generator), num_steps)
-
-    def step(state: EnvState, action: Any, raw: Any) -> tuple[EnvState, Step]:
-        noise = jax.tree.map(lambda k, x: jax.random.wrap_key_data(x) if k else x, is_key, raw)
+    def step(state: EnvState, action: Any, noise: tuple[Any, Any]) -> tuple[EnvState, Step]:
+        raw, t = noise
+        noise = jax.tree.map(lambda k, x: jax.random.wrap_key_data(x[t]) if k else x[t], is_key, raw)
         following, outcome = env.step(state, jnp.asarray(action), noise)
         # The observation is in the outcome, too: a program would return it as two arrays.
         return following._replace(obs=None), outcome

@@ -38,8 +38,8 @@ BASE = Config(
 PLAIN = replace(BASE, clip_value=False, anneal=False, truncation="terminal")
 """The other side of every switch."""
 
-MINIBATCHES = replace(BASE, num_steps=16, num_epochs=1, num_minibatches=2)
-"""Several minibatches per epoch, each of as many rows as BASE has, so that programs are shared."""
+MINIBATCHES = replace(BASE, num_steps=16, num_minibatches=2)
+"""Several minibatches per epoch, each of as many rows as BASE has: what is compiled for one serves the other."""
 
 STANDSTILL = replace(MINIBATCHES, learning_rate=2**-100)
 """Weights that do not move: means over the gradient steps are then means over the rows they used."""

@@ -24,7 +24,7 @@ def forward(subject: Subject) -> Iterator[Deviation]:
     random = np.random.default_rng(2)
     weights = cases.network(random)
     obs = cases.near(weights, random).obs
-    agent = subject.agent(cases.BASE)
+    agent = subject.agent(cases.MINIBATCHES)
     action = subject.fetch({"action": agent.act(agent.init(SEED, weights), subject.place(obs))})["action"]
     yield "greedy", deviation.mismatch(action, oracle.greedy(weights, obs))
 
@@ -97,18 +97,20 @@ def twenty_steps(subject: Subject) -> Iterator[Deviation]:
 
 def update(subject: Subject) -> Iterator[Deviation]:
     """L3: whole updates on given rollouts; whole iterations where the order of rows can be known."""
-    yield from worst(d for config in (cases.BASE, cases.PLAIN) for d in _given_rollout(subject, config))
+    whole = cases.MINIBATCHES if subject.spec.family == "jax" else cases.BASE
+    yield from worst(d for config in (whole, cases.PLAIN) for d in _given_rollout(subject, config))
     yield from _iterations(subject) if subject.spec.family == "jax" else _every_row(subject)
 
 
 def _given_rollout(subject: Subject, config: Config) -> Iterator[Deviation]:
-    """An update of several epochs with one minibatch each, from an Adam midway."""
+    """An update on episodes that end in every way, from an Adam midway."""
     random = np.random.default_rng(3)
     weights = cases.midway(cases.network(random), random)
     batch = cases.transitions(weights, config, random)
     agent, last_obs = subject.agent(config), _initial_obs(subject)
-    state, metrics = agent.update(agent.init(SEED, weights), subject.place_all(batch))
-    order = [np.arange(config.batch_size)] * config.num_epochs
+    state = agent.init(SEED, weights)
+    order = _order(config, agent.export(state)["rng"])
+    state, metrics = agent.update(state, subject.place_all(batch))
     expected, expected_metrics = oracle.update(weights, batch, last_obs, config, order)
     yield from deviation.of_metrics(subject.fetch(metrics), expected_metrics)
     yield from deviation.of_weights(agent.export(state), expected)
@@ -116,7 +118,7 @@ def _given_rollout(subject: Subject, config: Config) -> Iterator[Deviation]:
 
 def _initial_obs(subject: Subject) -> np.ndarray:
     """What a fresh state looks at, the first observation of its rollout: a given rollout must end there."""
-    agent = subject.agent(cases.BASE)
+    agent = subject.agent(cases.MINIBATCHES)
     return subject.fetch(agent.rollout(agent.init(SEED, None))[1]).obs[0]
 
 
@@ -170,20 +172,21 @@ def _history(subject: Subject, weights: Weights) -> list[Iteration]:
     for _ in range(NUM_ITERATIONS + 1):
         state, batch = agent.rollout(state)
         # Fetched before the update may overwrite it.
-        fetched, order = subject.fetch(batch), _order(agent.export(state)["rng"])
+        fetched, order = subject.fetch(batch), _order(cases.MINIBATCHES, agent.export(state)["rng"])
         state, metrics = agent.update(state, batch)
         history.append(Iteration(fetched, order, subject.fetch(metrics), agent.export(state)))
     return history
 
 
-def _order(rng: np.ndarray) -> np.ndarray:
-    """The rows of each gradient step that the JAX family takes from a random stream in this state."""
+def _order(config: Config, rng: np.ndarray) -> np.ndarray:
+    """The rows of each gradient step: all of them, or those that the JAX family takes with its key as it is."""
+    if config.num_minibatches == 1:
+        return np.tile(np.arange(config.batch_size), (config.num_epochs, 1))
     import jax
 
     from benchback.math.jax import minibatch_indices
 
     _, shuffle_key = jax.random.split(jax.random.wrap_key_data(jax.numpy.asarray(rng)))
-    config = cases.MINIBATCHES
     return np.asarray(
         minibatch_indices(
             shuffle_key,

@@ -1,15 +1,13 @@
 """Breakout-MinAtar: keep a ball in play with a paddle and break bricks with it (Young & Tian 2019).
 
-A 10 x 10 board. The ball moves one cell along a diagonal per step: directions 0 up left, 1 up right,
-2 down right, 3 down left, so that `direction ^ 1` mirrors it at a wall, `3 - direction` at floor or ceiling,
-and `direction ^ 2` sends it back where it came from. Integers are int32, bricks one byte a cell.
+A board of 10 x 10 cells, counted row by row. The ball moves one cell along a diagonal per step.
 """
 
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from benchback.envs.torch import Game
 
@@ -18,88 +16,85 @@ LAST = SIZE - 1
 
 
 class State(NamedTuple):
-    """Ball, paddle and bricks."""
-
     ball_y: Int[Tensor, "E"]
     ball_x: Int[Tensor, "E"]
-    direction: Int[Tensor, "E"]
+    velocity_y: Int[Tensor, "E"]
+    """1 down, -1 up."""
+    velocity_x: Int[Tensor, "E"]
     paddle: Int[Tensor, "E"]
     brick: Bool[Tensor, "E 100"]
     strike: Bool[Tensor, "E"]
-    """The ball hit a brick's cell in the last step; the next such cell is passed unharmed."""
+    """The ball met a brick in the last step; the next one in its way is passed unharmed."""
     last_y: Int[Tensor, "E"]
     last_x: Int[Tensor, "E"]
 
 
 def start(noise: Float[Tensor, "E 1"]) -> State:
-    """Three full rows of bricks; the ball comes down from the left or the right edge."""
+    """A new wall; the ball comes down from the left or the right edge."""
     right = (noise[:, 0] >= 0.5).to(torch.int32)
-    ball_y = torch.full_like(right, 3)
+    ball_y, ball_x = torch.full_like(right, 3), LAST * right
     return State(
         ball_y=ball_y,
-        ball_x=right * LAST,
-        direction=right + 2,
+        ball_x=ball_x,
+        velocity_y=torch.ones_like(right),
+        velocity_x=1 - 2 * right,
         paddle=torch.full_like(right, 4),
-        brick=full_rows(noise).repeat(len(noise), 1),
+        brick=wall(right),
         strike=torch.zeros_like(right, dtype=torch.bool),
         last_y=ball_y,
-        last_x=right * LAST,
+        last_x=ball_x,
     )
 
 
 def advance(state: State, action: Int[Tensor, "E"]) -> tuple[State, Float[Tensor, "E"], Bool[Tensor, "E"]]:
-    """Move paddle and ball; 1 for a broken brick; ends when the ball passes the paddle."""
-    move = (action == 2).to(torch.int32) - (action == 1).to(torch.int32)
+    """Move paddle and ball (0 stay, 1 left, 2 right); 1 for a broken brick; ends when the ball is lost."""
+    move = torch.where(action == 1, -1, action // 2).to(torch.int32)
     paddle = (state.paddle + move).clamp(0, LAST)
-    x, y, direction = fly(state)
-    ceiling = y < 0
-    y = y.clamp(min=0)
-    direction = torch.where(ceiling, 3 - direction, direction)
+    x, y = state.ball_x + state.velocity_x, state.ball_y + state.velocity_y
+    side, ceiling = (x < 0) | (x > LAST), y < 0
+    x, y = x.clamp(0, LAST), y.clamp(min=0)
 
-    cell = board(y) == (y * SIZE + x)[:, None]
-    on_brick = (state.brick & cell).any(-1) & ~ceiling
+    cell = (y * SIZE + x).long().unsqueeze(-1)
+    hit = state.brick.gather(1, cell).squeeze(-1)
+    on_brick = hit & ~ceiling
     broken = on_brick & ~state.strike
-    brick = state.brick & ~(cell & broken[:, None])
+    brick = state.brick.scatter(1, cell, (hit & ~broken).unsqueeze(-1))
 
     on_floor = ~on_brick & (y == LAST)
-    brick = brick | ((on_floor & ~brick.any(-1))[:, None] & full_rows(brick))
+    brick = brick | ((on_floor & ~brick.any(-1)).unsqueeze(-1) & wall(paddle))
     by_old_paddle = on_floor & (state.ball_x == paddle)
-    by_new_paddle = on_floor & ~by_old_paddle & (x == paddle)
-    direction = torch.where(broken | by_old_paddle, 3 - direction, direction)
-    direction = torch.where(by_new_paddle, direction ^ 2, direction)
-    y = torch.where(broken | by_old_paddle | by_new_paddle, state.ball_y, y)
-    lost = on_floor & ~by_old_paddle & ~by_new_paddle
-    moved = State(y, x, direction, paddle, brick, on_brick, state.ball_y, state.ball_x)
-    return moved, broken.to(torch.float32), lost
+    by_new_paddle = on_floor & (x == paddle) & ~by_old_paddle
+    back = broken | by_old_paddle | by_new_paddle
+    moved = State(
+        ball_y=torch.where(back, state.ball_y, y),
+        ball_x=x,
+        velocity_y=torch.where(back | ceiling, -state.velocity_y, state.velocity_y),
+        velocity_x=torch.where(side ^ by_new_paddle, -state.velocity_x, state.velocity_x),
+        paddle=paddle,
+        brick=brick,
+        strike=on_brick,
+        last_y=state.ball_y,
+        last_x=state.ball_x,
+    )
+    return moved, broken.to(torch.float32), on_floor & ~back
 
 
-def fly(state: State) -> tuple[Int[Tensor, "E"], Int[Tensor, "E"], Int[Tensor, "E"]]:
-    """Where the ball would go (x, y), and its direction after the side walls."""
-    to_right = (state.direction == 1) | (state.direction == 2)
-    x = state.ball_x + 2 * to_right.to(torch.int32) - 1
-    y = state.ball_y + 2 * (state.direction >= 2).to(torch.int32) - 1
-    inside = x.clamp(0, LAST)
-    return inside, y, torch.where(x == inside, state.direction, state.direction ^ 1)
-
-
-def board(like: Tensor) -> Int[Tensor, "100"]:
-    """The cells, counted row by row."""
-    return torch.arange(SIZE * SIZE, dtype=torch.int32, device=like.device)
-
-
-def full_rows(like: Tensor) -> Bool[Tensor, "1 100"]:
-    """The three rows of bricks of a new wall."""
-    cell = board(like)[None]
-    return (cell >= SIZE) & (cell < 4 * SIZE)
+def wall(like: Int[Tensor, "E"]) -> Bool[Tensor, "E 100"]:
+    """Three rows of bricks below an empty one."""
+    rows = torch.ones((len(like), 3 * SIZE), dtype=torch.bool, device=like.device)
+    return nn.functional.pad(rows, (SIZE, 6 * SIZE))
 
 
 def observe(state: State) -> Bool[Tensor, "E 400"]:
     """Four planes, the last axis of the board: paddle, ball, trail, bricks."""
-    cell = board(state.paddle)
-    paddle = cell == (LAST * SIZE + state.paddle)[:, None]
-    ball = cell == (state.ball_y * SIZE + state.ball_x)[:, None]
-    trail = cell == (state.last_y * SIZE + state.last_x)[:, None]
-    return torch.stack([paddle, ball, trail, state.brick], -1).flatten(1)
+    cell = [
+        LAST * SIZE + state.paddle,
+        state.ball_y * SIZE + state.ball_x,
+        state.last_y * SIZE + state.last_x,
+    ]
+    index = torch.stack([4 * x + plane for plane, x in enumerate(cell)], -1)
+    bricks = nn.functional.pad(state.brick.unsqueeze(-1), (3, 0)).flatten(1)
+    return bricks.scatter(1, index.long(), True)
 
 
 GAME = Game(

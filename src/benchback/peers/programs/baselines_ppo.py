@@ -1,0 +1,91 @@
+"""PPO of stable-baselines3, or of sbx, its JAX twin with the same interface."""
+
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any
+
+from measuring import main, time_after_warm_up  # pyright: ignore[reportMissingImports]
+
+
+def measure(work: SimpleNamespace, options: dict[str, str]) -> dict[str, Any]:
+    """The PPO of `options["module"]`, with every knob the work turns."""
+    from stable_baselines3.common.env_util import make_vec_env  # pyright: ignore[reportMissingImports]
+
+    module = options["module"]
+    ppo_class = import_module(module).PPO
+    environments = make_vec_env(work.env, n_envs=work.num_envs, seed=work.seed)
+    ppo = ppo_class("MlpPolicy", environments, **arguments(work, module))
+
+    def advance(iterations: int) -> None:
+        steps = iterations * work.num_envs * work.num_steps
+        ppo.learn(steps, reset_num_timesteps=False)
+
+    times = time_after_warm_up(advance, work)
+    returns = [episode["r"] for episode in ppo.ep_info_buffer]
+    mean = sum(returns) / len(returns) if returns else float("nan")
+    return times | {"episode_return": float(mean), "config": canonical(ppo, work, module)}
+
+
+def arguments(work: SimpleNamespace, module: str) -> dict[str, Any]:
+    """The work in stable-baselines3's words."""
+    common = {
+        "n_steps": work.num_steps,
+        "batch_size": work.num_envs * work.num_steps // work.num_minibatches,
+        "n_epochs": work.num_epochs,
+        "learning_rate": work.learning_rate,
+        "gamma": work.gamma,
+        "gae_lambda": work.gae_lambda,
+        "clip_range": work.clip,
+        "ent_coef": work.entropy_coefficient,
+        # Their value loss is the squared error, ours half of it.
+        "vf_coef": work.value_coefficient / 2,
+        "max_grad_norm": work.max_grad_norm,
+        "seed": work.seed,
+        "device": "cpu",
+    }
+    towers = {"pi": list(work.hidden_sizes), "vf": list(work.hidden_sizes)}
+    common |= {"policy_kwargs": {"net_arch": towers}}
+    # sbx takes clip_range_vf and does nothing with it.
+    return common if module == "sbx" else common | {"clip_range_vf": work.clip}
+
+
+def canonical(ppo: Any, work: SimpleNamespace, module: str) -> dict[str, Any]:
+    """What it really does, read back from it, in benchback's words."""
+    batch_size = ppo.n_envs * ppo.n_steps
+    return {
+        "env": work.env,
+        "num_envs": ppo.n_envs,
+        "num_steps": ppo.n_steps,
+        "num_iterations": ppo.num_timesteps // batch_size,
+        "num_epochs": ppo.n_epochs,
+        "num_minibatches": batch_size // ppo.batch_size,
+        "hidden_sizes": hidden_sizes(ppo.policy),
+        "learning_rate": ppo.learning_rate,
+        "anneal": False,
+        # Both libraries' policies set it.
+        "adam_epsilon": ppo.policy.optimizer_kwargs["eps"],
+        "max_grad_norm": ppo.max_grad_norm,
+        "gamma": ppo.gamma,
+        "gae_lambda": ppo.gae_lambda,
+        "clip": float(ppo.clip_range if module == "sbx" else ppo.clip_range(1)),
+        "clip_value": getattr(ppo, "clip_range_vf", None) is not None,
+        "entropy_coefficient": ppo.ent_coef,
+        "value_coefficient": ppo.vf_coef * 2,
+        "truncation": "bootstrap",
+        "dtype": "float32",
+    }
+
+
+def hidden_sizes(policy: Any) -> list[int]:
+    """Widths of both towers, which must be equal."""
+    if hasattr(policy, "net_arch_pi"):
+        actor, critic = policy.net_arch_pi, policy.net_arch_vf
+    else:
+        actor, critic = policy.net_arch["pi"], policy.net_arch["vf"]
+    if actor != critic:
+        raise ValueError(f"the towers differ: {actor} and {critic}")
+    return list(actor)
+
+
+if __name__ == "__main__":
+    main(measure)

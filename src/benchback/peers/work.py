@@ -1,0 +1,42 @@
+"""The work that every side does: PPO of one shape on one environment, in benchback's own vocabulary."""
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from benchback.algorithms.ppo.config import Config
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A training that can be asked of any PPO."""
+
+    name: str
+    env: str
+    """Environment, without the suite: each side has its own implementation of it."""
+    config: Config
+
+    def to_dict(self, seed: int) -> dict[str, Any]:
+        """Flat and JSON-able: what a program is told."""
+        flat = {name: list(x) if isinstance(x, tuple) else x for name, x in asdict(self.config).items()}
+        return {"env": self.env, "seed": seed} | flat
+
+    def shortened(self, num_iterations: int) -> "Workload":
+        """The same work for fewer iterations."""
+        return replace(self, config=replace(self.config, num_iterations=num_iterations))
+
+
+# The peers keep the learning rate constant unless told otherwise.
+_PPO = Config(hidden_sizes=(64, 64), anneal=False)
+_LARGE_BATCH = replace(_PPO, num_envs=32, num_steps=256, num_minibatches=8, num_epochs=10)
+_SMALL_BATCH = replace(_PPO, num_envs=4, num_steps=128, num_minibatches=4, num_epochs=4)
+
+WORKLOADS = {
+    work.name: work
+    for work in (
+        Workload("A", "CartPole-v1", replace(_LARGE_BATCH, num_iterations=24)),
+        Workload("B", "CartPole-v1", replace(_SMALL_BATCH, num_iterations=200)),
+        Workload("C", "Breakout-MinAtar", replace(_LARGE_BATCH, num_iterations=10)),
+    )
+}
+QUICK_ITERATIONS = 8
+"""Iterations of any workload in a quick comparison."""
