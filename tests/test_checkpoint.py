@@ -1,17 +1,20 @@
 """Checkpoints: nothing lost, nothing run, any backend reads any other's."""
 
 import pickle
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 from conftest import TINY
 from safetensors.numpy import save_file
-from test_contract import IN_PROCESS, different
+from test_contract import IN_PROCESS, built, different
 
 from benchback import checkpoint, registry
+from benchback.algorithms.ppo.loss import Minibatch
 from benchback.checkpoint import Checkpoint, CheckpointError
-from benchback.train import Run, train
+from benchback.parity.subject import Subject
+from benchback.train import Run, network_of, train
 
 
 def tiny_run(name: str, env: str = "gymnax/CartPole-v1", unit: str = "phase") -> Run:
@@ -33,19 +36,50 @@ def test_resuming_at_any_iteration_equals_the_unbroken_run_bit_for_bit(name: str
         assert different(unbroken[TINY.num_iterations].weights, resumed[TINY.num_iterations].weights) == []
 
 
+@cache
+def written_by(name: str) -> Checkpoint:
+    return snapshots(tiny_run(name))[2]
+
+
 @pytest.mark.parametrize("writer", ["linen", "equinox", "pytorch"])
 @pytest.mark.parametrize("reader", registry.BACKENDS)
-def test_any_backend_reads_any_other_s_checkpoint(writer: str, reader: str) -> None:
-    theirs = snapshots(tiny_run(writer))[2]
-    first, *_ = train(tiny_run(reader), theirs)
-    same_family = registry.BACKENDS[writer].family == registry.BACKENDS[reader].family
-    if same_family:
-        reference = next(train(tiny_run(writer), theirs)).export()
-        for name, array in first.export().items():
-            np.testing.assert_allclose(array, reference[name], rtol=1e-5, atol=1e-6, err_msg=name)
-    else:
-        assert first.iteration == 3
-        assert first.export()["adam/count"] == theirs.weights["adam/count"] + TINY.updates_per_iteration
+def test_any_backend_takes_over_any_other_s_network_and_optimiser(writer: str, reader: str) -> None:
+    """Arrays equal; the next gradient step within the tolerance of parity."""
+    theirs = network_of(written_by(writer).weights)
+    after = {}
+    for name in (writer, reader):
+        subject = Subject("ppo", name, "float32", {})
+        agent, _ = built(name, IN_PROCESS[name])
+        state = agent.init(9, theirs)
+        assert different(theirs, network_of(agent.export(state))) == []
+        state, _ = agent.learn(state, subject.place_all(minibatch()))
+        after[name] = network_of(agent.export(state))
+    for name, array in after[reader].items():
+        np.testing.assert_allclose(array, after[writer][name], rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def minibatch() -> Minibatch:
+    random = np.random.default_rng(0)
+    reals = [random.normal(size=16) for _ in range(4)]
+    return Minibatch(random.normal(size=(16, 4)), random.integers(0, 2, 16), *reals)
+
+
+@pytest.mark.parametrize(("writer", "reader"), [("linen", "nnx"), ("haiku", "purejax"), ("equinox", "linen")])
+def test_within_the_jax_family_a_run_goes_on_as_if_nothing_happened(writer: str, reader: str) -> None:
+    theirs = written_by(writer)
+    ours = next(train(tiny_run(reader), theirs))
+    unbroken = next(train(tiny_run(writer), theirs))
+    assert ours.iteration == 3
+    found, expected = ours.export(), unbroken.export()
+    assert {"env/obs", "rng"} <= found.keys()
+    for name, array in found.items():
+        np.testing.assert_allclose(array, expected[name], rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def test_across_families_the_environment_starts_afresh() -> None:
+    ours = next(train(tiny_run("purejax"), written_by("pytorch")))
+    assert ours.iteration == 3
+    assert ours.export()["adam/count"] == written_by("pytorch").weights["adam/count"] + TINY.updates_per_iteration
 
 
 @pytest.fixture

@@ -124,7 +124,6 @@ def _compiling(roles: set[str], finish: Replace, **options: Any) -> Replace:
 
 def _own_outputs(role: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """The function with copied results: a CUDA graph writes the next ones into the same memory."""
-
     return lambda *arguments: _cloned(function(*arguments))
 
 

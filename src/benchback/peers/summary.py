@@ -40,8 +40,15 @@ def _line(rows: Sequence[dict[str, Any]], workload: str, side: str, sides: dict[
         "error": errors[0] if errors else "",
         "differs": sides[side].differs,
         "note": sides[side].note,
+        "options": sides[side].options,
+        "pins": _pins(sides[side]),
         "config": next((row["config"] for row in good.values()), None),
     }
+
+
+def _pins(side: Side) -> list[str]:
+    """Requirements of the side's own virtual environment; none where it runs in benchback's."""
+    return [package for packages in side.environment.steps for package in packages] if side.environment else []
 
 
 def _by_block(rows: Sequence[dict[str, Any]], workload: str, side: str) -> dict[int, dict[str, Any]]:
