@@ -36,7 +36,7 @@ def parity_verdicts() -> dict[str, str]:
     """`pass` or `fail` for each backend: float32, forward to twenty gradient steps."""
     command = ["parity", "--levels", "L0", "L1", "L2", "--dtypes", "float32", "--json"]
     process = subprocess.run([sys.executable, "-m", "benchback", *command], capture_output=True, text=True)
-    if process.returncode not in (0, 1):
+    if not process.stdout:
         return {}
     ok = dict.fromkeys(registry.BACKENDS, True)
     for row in json.loads(process.stdout)["rows"]:

@@ -142,7 +142,7 @@ def print_parity(rows: Iterable[Any], as_json: bool) -> bool:
         for row in rows:
             failed |= not row.ok
             key = (row.backend, row.level, row.dtype)
-            if key not in worst or row.deviation / row.tolerance > worst[key].deviation / worst[key].tolerance:
+            if key not in worst or strain(row) > strain(worst[key]):
                 worst[key] = row
             status.update(f"measuring parity: {row.backend} {row.level} {row.dtype}")
     if as_json:
@@ -165,6 +165,13 @@ def print_parity(rows: Iterable[Any], as_json: bool) -> bool:
     ]
     Console().print(table("largest deviation against its tolerance", (*PARITY_COLUMNS, "verdict"), cells))
     return not failed
+
+
+def strain(row: Any) -> float:
+    """How much of its tolerance a deviation uses up; infinite where it must be zero and is not, or is no number."""
+    if row.ok:
+        return row.deviation / row.tolerance if row.tolerance else 0.0
+    return math.inf
 
 
 PARITY_COLUMNS = ("backend", "level", "dtype", "quantity", "deviation", "tolerance")
