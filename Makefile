@@ -2,7 +2,7 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 
-.PHONY: install demo test check format learn parity clean
+.PHONY: install demo test check format learn parity peers clean
 
 install: $(INSTALLED)
 
@@ -32,6 +32,9 @@ format: install
 
 learn: install  ## the long learning runs; writes the table of docs/learning.md
 	$(PY) benchmarks/learn.py
+
+peers: install  ## the same work in rejax, stable-baselines3, sbx and baselines
+	$(PY) -m benchback peers
 
 parity: install
 	$(PY) -m benchback parity

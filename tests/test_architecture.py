@@ -22,7 +22,7 @@ LAYERS = (
     ("registry",),
     ("checkpoint",),
     ("train",),
-    ("folder", "parity"),
+    ("folder", "parity", "peers"),
     ("show", "demo"),
     ("cli",),
     ("__main__",),

@@ -23,6 +23,7 @@ usage: benchback VERB [options]        benchback VERB --help for the options of 
   eval RUN           play a trained agent greedily and print its returns
   list               algorithms x backends x modes x units, and the environments
   parity             measure how far each backend is from a float64 oracle
+  peers              the same PPO work in rejax, stable-baselines3, sbx and baselines, interleaved
   demo               PPO on CartPole in all six backends, side by side
 
 exit codes: 0 ok, 1 a claim failed, 2 wrong usage or input, 74 input/output error, 130 interrupted
@@ -98,6 +99,26 @@ class DemoFlags:
     """Folder for the runs; must not exist."""
     iterations: int = 12
     """Iterations of 8192 environment steps."""
+    json: bool = False
+    """Print JSON."""
+
+
+@dataclass(frozen=True)
+class PeersFlags:
+    """The same PPO work in benchback and its peers: fresh processes, interleaved in blocks, ratios with intervals."""
+
+    quick: bool = False
+    """Workload A only, few iterations, two blocks."""
+    blocks: int | None = None
+    """Runs of every side; 5 by default, 2 with --quick."""
+    workloads: tuple[str, ...] = ()
+    """A: CartPole 32 x 256, B: CartPole 4 x 128, C: Breakout-MinAtar 32 x 256; all by default."""
+    sides: tuple[str, ...] = ()
+    """Who to compare; all by default."""
+    threads: int = 1
+    """CPU threads of every side."""
+    out: Path | None = None
+    """File to which every measurement is appended as a JSON line; must not exist."""
     json: bool = False
     """Print JSON."""
 
@@ -321,4 +342,18 @@ def demo(arguments: list[str]) -> int:
     return 0 if all(row["parity"] == "pass" and not row["error"] for row in outcome) else 1
 
 
-VERBS = {"train": train, "eval": evaluate, "list": list_all, "parity": parity, "demo": demo}
+def peers(arguments: list[str]) -> int:
+    from benchback import peers
+    from benchback.show import measuring, print_peers
+
+    flags = parse(PeersFlags, arguments, "peers")
+    plan = peers.plan_for(
+        quick=flags.quick, blocks=flags.blocks, workloads=flags.workloads, sides=flags.sides, threads=flags.threads
+    )
+    with measuring() as progress:
+        rows = peers.compare(plan, flags.out, progress)
+    print_peers(peers.summarise(rows), flags.json)
+    return 0
+
+
+VERBS = {"train": train, "eval": evaluate, "list": list_all, "parity": parity, "peers": peers, "demo": demo}

@@ -4,7 +4,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -198,6 +198,51 @@ def print_demo(outcome: list[dict[str, Any]], out: Path, as_json: bool) -> None:
     ]
     Console().print(table("PPO on CartPole-v1, one run each: a first look, not a verdict", columns, rows))
     print(f"files in {out}")
+
+
+@contextmanager
+def measuring() -> Iterator[Callable[[str, int, int], None]]:
+    """A bar for work that reports (what is under way, how much is done, of how much)."""
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("preparing", total=None)
+        yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total)
+
+
+def print_peers(lines: list[dict[str, Any]], as_json: bool) -> None:
+    """One line per workload and side; ratios say how many times as fast benchback's sides are."""
+    if as_json:
+        print(json.dumps(lines, indent=2))
+        return
+    own = list(dict.fromkeys(line["side"] for line in lines if line["own"]))
+    columns = ("workload", "side", "env steps/s", *(f"{name} is" for name in own), "compile s", "peak MB", "return")
+    rows = [
+        (line["workload"], line["side"], f"[red]{line['error'][:60]}[/red]", *[""] * (len(own) + 3))
+        if line["steps_per_s"] is None
+        else (
+            line["workload"],
+            line["side"],
+            f"{line['steps_per_s']:,.0f}",
+            *(ratio(line["ratios"].get(name)) for name in own),
+            f"{line['compile_s']:.1f}",
+            f"{line['peak_rss_bytes'] / 1e6:,.0f}",
+            "-" if line["episode_return"] is None else f"{line['episode_return']:.1f}",
+        )
+        for line in lines
+    ]
+    Console().print(table("ratios: how many times as fast, with 95 % interval", columns, rows))
+    for line in lines:
+        differs = ", ".join(f"{name}={value}" for name, value in line["differs"].items())
+        note = "; ".join(filter(None, (line["note"], differs and f"differs in {differs}", line["error"])))
+        print(f"{line['workload']} {line['side']}: {note}\n    {json.dumps(line['config'], sort_keys=True)}")
+
+
+def ratio(found: dict[str, Any] | None) -> str:
+    """`1.42x [1.38, 1.46]`, without the interval where one block gives none."""
+    if not found:
+        return ""
+    interval = "" if found["low"] is None else f" [{found['low']:.2f}, {found['high']:.2f}]"
+    return f"{found['ratio']:.2f}x{interval}"
 
 
 def table(title: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Table:
