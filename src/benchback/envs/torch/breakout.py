@@ -16,6 +16,8 @@ LAST = SIZE - 1
 
 
 class State(NamedTuple):
+    """Ball, paddle and bricks, and where the ball was."""
+
     ball_y: Int[Tensor, "E"]
     ball_x: Int[Tensor, "E"]
     velocity_y: Int[Tensor, "E"]
