@@ -1,117 +1,16 @@
-"""What a person sees in the terminal: progress of a run, and tables. Machines get JSON."""
+"""Backends side by side: the matrix, parity, and what was measured."""
 
 import json
 import math
-import sys
-import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeRemainingColumn,
-)
-from rich.table import Table
 
 from benchback import envs, registry
-from benchback.folder import Folder
-from benchback.train import Run
-
-LINES_APART_S = 1.0
-
-
-class Reporter:
-    """Tells how a run goes: a bar on a terminal, plain lines otherwise, JSON lines for machines."""
-
-    def __init__(self, run: Run, done: int, as_json: bool):
-        self.run, self.as_json, self.last_row, self.last_line_s = run, as_json, {}, 0.0
-        self.console = Console(stderr=True)
-        self.bar = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[status]}"),
-            console=self.console,
-            disable=as_json or not self.console.is_terminal,
-        )
-        title = f"{run.algorithm} {run.backend} {run.env}"
-        self.task = self.bar.add_task(title, total=run.config.num_iterations, completed=done, status="compiling")
-
-    def __call__(self, rows: list[dict[str, Any]]) -> None:
-        """Show the newest rows."""
-        for row in rows:
-            if not math.isnan(row["episode_return"]):
-                self.last_row = row
-            if self.as_json:
-                print(json.dumps({"event": "iteration"} | jsonable(row)), flush=True)
-        status = f"return {self.last_row.get('episode_return', math.nan):.1f}"
-        self.bar.update(self.task, completed=rows[-1]["iteration"], status=status)
-        due = (
-            time.monotonic() - self.last_line_s > LINES_APART_S
-            or rows[-1]["iteration"] == self.run.config.num_iterations
-        )
-        if not self.as_json and not self.console.is_terminal and due:
-            self.last_line_s = time.monotonic()
-            total = self.run.config.num_iterations
-            print(
-                f"iteration {rows[-1]['iteration']}/{total}  {rows[-1]['seconds']:.1f} s  {status}",
-                file=sys.stderr,
-            )
-
-    def finish(self, folder: Folder, interrupted: bool) -> None:
-        """Say how it ended and where the files are."""
-        if self.as_json:
-            print(json.dumps({"event": "interrupted" if interrupted else "done", "folder": str(folder.path)}))
-        elif interrupted:
-            print(f"interrupted; continue with: benchback train --resume {folder.path}")
-        elif not self.last_row:
-            print(f"no episode ended, or nothing was left to train; files in {folder.path}")
-        else:
-            print(f"return {self.last_row.get('episode_return', math.nan):.1f}; files in {folder.path}")
-
-
-@contextmanager
-def reporter(run: Run, done: int, as_json: bool) -> Iterator[Reporter]:
-    """A Reporter whose bar is on screen while the context lasts."""
-    report = Reporter(run, done, as_json)
-    with report.bar:
-        yield report
-
-
-def print_evaluation(run: Run, iteration: int, returns: np.ndarray, as_json: bool) -> None:
-    """Mean and spread of the returns of finished episodes."""
-    finished = returns[~np.isnan(returns)]
-    summary = {
-        "env": run.env,
-        "backend": run.backend,
-        "iteration": iteration,
-        "episodes": int(finished.size),
-        "unfinished": int(returns.size - finished.size),
-        "mean": float(finished.mean()) if finished.size else None,
-        "std": float(finished.std()) if finished.size else None,
-        "min": float(finished.min()) if finished.size else None,
-        "max": float(finished.max()) if finished.size else None,
-    }
-    if as_json:
-        print(json.dumps(summary))
-    elif finished.size:
-        print(
-            "{env} {backend}: return {mean:.1f} +- {std:.1f} (min {min:.1f}, max {max:.1f})".format(**summary),
-            end="",
-        )
-        print(f" over {summary['episodes']} episodes, {summary['unfinished']} unfinished")
-    else:
-        print(f"{run.env} {run.backend}: no episode finished")
+from benchback.micro.operations import OPERATIONS
+from benchback.show.tables import jsonable, table
 
 
 def print_matrix(as_json: bool) -> None:
@@ -200,15 +99,6 @@ def print_demo(outcome: list[dict[str, Any]], out: Path, as_json: bool) -> None:
     print(f"files in {out}")
 
 
-@contextmanager
-def measuring() -> Iterator[Callable[[str, int, int], None]]:
-    """A bar for work that reports (what is under way, how much is done, of how much)."""
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("preparing", total=None)
-        yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total)
-
-
 def print_peers(lines: list[dict[str, Any]], as_json: bool) -> None:
     """One line per workload and side; ratios say how many times as fast benchback's sides are."""
     if as_json:
@@ -245,16 +135,58 @@ def ratio(found: dict[str, Any] | None) -> str:
     return f"{found['ratio']:.2f}x{interval}"
 
 
-def table(title: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Table:
-    """A plain table."""
-    made = Table(title=title, title_justify="left")
-    for column in columns:
-        made.add_column(column)
+def print_micro(rows: list[dict[str, Any]], as_json: bool) -> None:
+    """One table per operation; times in microseconds."""
+    if as_json:
+        print(json.dumps(rows, indent=2))
+        return
+    columns = ("batch", "backend", "mode", "call us", "dispatch us", "compute us", "times rival", "idiom")
+    for operation in dict.fromkeys(row["operation"] for row in rows):
+        mine = [row for row in rows if row["operation"] == operation]
+        cells = [
+            (
+                str(row["batch"]),
+                row["backend"],
+                row["mode"],
+                f"{row['call_s'] * 1e6:,.1f} [{row['call_low_s'] * 1e6:,.1f}, {row['call_high_s'] * 1e6:,.1f}]",
+                f"{row['dispatch_s'] * 1e6:,.1f}",
+                f"{row['compute_s'] * 1e6:,.1f}",
+                ratio(row["ratio"]),
+                row["idiom"],
+            )
+            for row in mine
+        ]
+        Console().print(table(f"{operation}: {OPERATIONS[operation]}; rival {mine[0]['rival']}", columns, cells))
     for row in rows:
-        made.add_row(*row)
-    return made
+        if "fraction_of_limit" in row:
+            who = f"update, batch {row['batch']}, {row['backend']}/{row['mode']}"
+            print(
+                f"{who}: {row['flops_per_s'] / 1e9:.1f} GFLOP/s, "
+                f"{row['fraction_of_limit']:.0%} of the {row['limit_flops_per_s'] / 1e9:.1f} of the same product alone"
+            )
 
 
-def jsonable(row: dict[str, Any]) -> dict[str, Any]:
-    """The row with NaN, which JSON does not know, as null."""
-    return {name: None if isinstance(x, float) and not math.isfinite(x) else x for name, x in row.items()}
+def print_scale(lines: list[dict[str, Any]], out: Path, as_json: bool) -> None:
+    """One line per point, the knee marked."""
+    if as_json:
+        print(json.dumps({"folder": str(out), "rows": lines}, indent=2))
+        return
+    columns = ("backend", "axis", "value", "env steps/s", "range", "rollout", "update", "peak MB", "")
+    rows = [
+        (line["backend"], line["axis"], str(line["value"]), line["error"][:60], "", "", "", "", "")
+        if line["steps_per_s"] is None
+        else (
+            line["backend"],
+            line["axis"],
+            str(line["value"]),
+            f"{line['steps_per_s']:,.0f}",
+            f"{line['slowest']:,.0f} - {line['fastest']:,.0f}",
+            f"{line['rollout_steps_per_s']:,.0f}",
+            f"{line['update_steps_per_s']:,.0f}",
+            f"{line['peak_rss_bytes'] / 1e6:,.0f}",
+            "knee" if line["knee"] else "",
+        )
+        for line in lines
+    ]
+    Console().print(table("PPO on CartPole, 64 steps, 4 epochs, 4 minibatches", columns, rows))
+    print(f"files in {out}")

@@ -1,0 +1,86 @@
+"""The command line: verbs only. Parses, calls, prints; frameworks are imported by the verbs that need them."""
+
+import sys
+from importlib import import_module
+
+from benchback import __version__
+from benchback.errors import InputError
+
+USAGE = """\
+benchback: which neural-network backend should I build my reinforcement-learning project on?
+
+usage: benchback VERB [options]        benchback VERB --help for the options of one
+
+  train ALGORITHM    train one agent; writes a run folder (also: train --resume RUN)
+  eval RUN           play a trained agent greedily and print its returns
+  list               algorithms x backends x modes x units, and the environments
+  parity             measure how far each backend is from a float64 oracle
+  peers              the same PPO work in rejax, stable-baselines3, sbx and baselines, interleaved
+  micro              what single operations cost in each backend: forward, collect, update, step
+  scale              throughput and memory over environments, width and threads
+  demo               PPO on CartPole in all six backends, side by side
+
+  plan STUDY         what a study would run, in which order, and what it would take
+  run STUDY          run a study in isolated processes; run it again to continue
+  status STORE       where a campaign stands
+  list-runs STORE    every attempt; show STORE RUN for one of them with all its samples
+  verify STORE       whether a store can be believed: checksums, ledgers, seeds
+  export STORE       runs and samples as csv, json or parquet
+  doctor             whether this machine can measure, and what to change
+  envs time          what a step of each environment costs
+
+exit codes: 0 ok, 1 a claim failed, 2 wrong usage or input, 3 finished with failed runs,
+            74 input/output error, 130 interrupted
+"""
+
+VERBS = {
+    "train": ("training", "train"),
+    "eval": ("training", "evaluate"),
+    "list": ("comparing", "list_all"),
+    "parity": ("comparing", "parity"),
+    "peers": ("comparing", "peers"),
+    "micro": ("comparing", "micro"),
+    "scale": ("comparing", "scale"),
+    "demo": ("comparing", "demo"),
+    "plan": ("campaigns", "plan"),
+    "run": ("campaigns", "run"),
+    "status": ("campaigns", "status"),
+    "list-runs": ("campaigns", "list_runs"),
+    "show": ("campaigns", "show_run"),
+    "verify": ("campaigns", "verify"),
+    "export": ("campaigns", "export"),
+    "doctor": ("campaigns", "doctor"),
+    "envs": ("campaigns", "environments"),
+}
+"""Verb -> (module beside this one, function of the arguments that returns an exit code)."""
+
+
+def main() -> None:
+    """Entry point; turns errors a user can mend into one line and an exit code."""
+    arguments = sys.argv[1:]
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(USAGE, end="")
+        sys.exit(0 if arguments else 2)
+    if arguments[0] == "--version":
+        print(__version__)
+        sys.exit(0)
+    try:
+        from benchback.registry import choose
+
+        verb = choose("verb", arguments[0], VERBS)
+        module, function = VERBS[verb]
+        sys.exit(getattr(import_module(f"benchback.cli.{module}"), function)(arguments[1:]))
+    except InputError as error:
+        fail(str(error), 2)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(74)
+    except OSError as error:
+        fail(f"{error.filename or ''}: {error.strerror or error}", 74)
+    except KeyboardInterrupt:
+        fail("interrupted", 130)
+
+
+def fail(message: str, code: int) -> None:
+    print(f"benchback: error: {message}", file=sys.stderr)
+    sys.exit(code)

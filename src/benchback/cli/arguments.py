@@ -1,0 +1,66 @@
+"""What verbs share: parsing flags, thread counts, caches, and being asked to stop."""
+
+import os
+import signal
+from collections.abc import Callable
+from itertools import zip_longest
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from benchback.errors import InputError
+
+
+def parse(flags: Any, arguments: list[str], verb: str, default: Any = None) -> Any:
+    """Command-line arguments as an instance of the dataclass `flags`."""
+    import tyro
+
+    options = {"prog": f"benchback {verb}", "args": arguments, "config": (tyro.conf.OmitArgPrefixes,)}
+    return tyro.cli(flags, **options) if default is None else tyro.cli(flags, default=default, **options)
+
+
+def positional(arguments: list[str], verb: str, what: str) -> tuple[str, list[str]]:
+    """The leading positional argument and the rest."""
+    if not arguments or arguments[0].startswith("-"):
+        raise InputError(f"{verb} needs {what}; see benchback {verb} --help")
+    return arguments[0], arguments[1:]
+
+
+def limit_threads(threads: int) -> None:
+    """Set the thread count of every library, before any of them is imported."""
+    if threads < 1:
+        raise InputError(f"threads={threads} must be at least 1")
+    # NPROC is what XLA's CPU client sizes its pool by.
+    for name in ("NPROC", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ[name] = str(threads)
+
+
+def keep_programs(folder: Path) -> None:
+    """Let XLA and inductor keep compiled programs in `folder`, before either is imported."""
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder.resolve() / "xla")
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder.resolve() / "inductor")
+
+
+def value_of(option: str, arguments: list[str]) -> str | None:
+    """What follows `option` on the command line, if it is there; needed before the rest can be parsed."""
+    for argument, following in zip_longest(arguments, arguments[1:]):
+        if argument == option:
+            return following
+        if argument.startswith(option + "="):
+            return argument.removeprefix(option + "=")
+    return None
+
+
+def on_interrupt() -> Callable[[], bool]:
+    """Whether the user has asked to stop; a second request stops at once."""
+    asked = []
+
+    def ask(signum: int, frame: FrameType | None) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(signum)
+
+    signal.signal(signal.SIGINT, ask)
+    signal.signal(signal.SIGTERM, ask)
+    return lambda: bool(asked)

@@ -1,0 +1,252 @@
+"""Verbs about campaigns: plan, run, look at, check and export them; and about the machine they run on."""
+
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from benchback.cli.arguments import limit_threads, parse, positional
+from benchback.errors import InputError
+
+FAILED_RUNS = 3
+
+
+@dataclass(frozen=True)
+class PlanFlags:
+    """Show what a study would run: configurations, runs in order, time, disk, and the smallest effect it can find."""
+
+    scale: float = 1.0
+    """Factor on the number of iterations: a quick look, marked as not comparable."""
+    index: int | None = None
+    """Only the configuration with this index."""
+    start: Annotated[int | None, tyro.conf.arg(name="from")] = None
+    """Only configurations from this index on."""
+    count: int | None = None
+    """At most this many configurations."""
+    order: Literal["protocol", "original"] | None = None
+    """protocol: interleaved blocks; original: one after another as published."""
+    repeats: int | None = None
+    """Passes in the original order."""
+    blocks: int | None = None
+    """Blocks of every group, neither fewer nor more; by default as the study says."""
+    seed: int = 0
+    """Seed of the schedule and of the runs."""
+    json: bool = False
+    """Print JSON."""
+
+
+@dataclass(frozen=True)
+class RunFlags(PlanFlags):
+    """Run a study, each run in a fresh process. Run it again to continue where it stopped."""
+
+    store: Path | None = None
+    """Store of the campaign; by default runs/STUDY.sqlite."""
+    note: str = ""
+    """Free text kept with the campaign."""
+    new_stratum: bool = False
+    """Continue on a machine that has changed; runs before and after are never pooled."""
+    in_process: bool = False
+    """Without isolation, for debugging; the records say so."""
+
+
+@dataclass(frozen=True)
+class StoreFlags:
+    """Look into a store."""
+
+    json: bool = False
+    """Print JSON."""
+
+
+@dataclass(frozen=True)
+class ExportFlags:
+    """Write a store's runs and samples as tables."""
+
+    format: Literal["csv", "json", "parquet"] = "csv"
+    """Kind of file."""
+    out: Path = Path("export")
+    """Folder to write to."""
+    json: bool = False
+    """Print JSON."""
+
+
+@dataclass(frozen=True)
+class DoctorFlags:
+    """Examine the machine: noise, limits, versions, and an A/A comparison."""
+
+    seconds: float = 60.0
+    """Length of the A/A comparison."""
+    json: bool = False
+    """Print JSON."""
+
+
+@dataclass(frozen=True)
+class EnvsFlags:
+    """Time a vectorised step of every environment, without any policy."""
+
+    envs: tuple[str, ...] = ()
+    """Environments to time; those of the studies by default."""
+    num_envs: tuple[int, ...] = (32, 4096)
+    """Numbers of environments stepped together."""
+    json: bool = False
+    """Print JSON."""
+
+
+def chosen_study(arguments: list[str], verb: str, flags_type: type) -> tuple[Any, Any]:
+    """The study named first, as the flags shape it, and the flags."""
+    from benchback.bench import study
+
+    if arguments and arguments[0] in ("-h", "--help"):
+        parse(flags_type, arguments, f"{verb} STUDY")
+    name, rest = positional(arguments, verb, f"a study: {', '.join(study.names())}, or a YAML file")
+    flags = parse(flags_type, rest, f"{verb} STUDY")
+    chosen = study.select(study.load(name), flags.index, flags.start, flags.count)
+    if flags.scale != 1.0:
+        chosen = study.scaled(chosen, flags.scale)
+    changes: dict[str, Any] = {}
+    if flags.order is not None:
+        changes["order"] = flags.order
+    if flags.repeats is not None:
+        changes["repeats"] = flags.repeats
+    if flags.blocks is not None:
+        changes |= {"min_blocks": flags.blocks, "max_blocks": flags.blocks}
+    return replace(chosen, **changes), flags
+
+
+def plan(arguments: list[str]) -> int:
+    from benchback.bench.plan import estimate, schedule
+    from benchback.show.campaigns import print_plan
+
+    study, flags = chosen_study(arguments, "plan", PlanFlags)
+    print_plan(study, *schedule(study, flags.seed), estimate(study), flags.json)
+    return 0
+
+
+def run(arguments: list[str]) -> int:
+    from benchback.bench import campaign
+    from benchback.show.campaigns import print_outcome, watching
+
+    study, flags = chosen_study(arguments, "run", RunFlags)
+    path = flags.store or Path("runs") / f"{study.name}.sqlite"
+    stop = on_stop()
+    launch = campaign.in_process if flags.in_process else campaign.run_cell
+    options = {"seed": flags.seed, "note": flags.note, "new_stratum": flags.new_stratum}
+    with campaign.open_campaign(path, study, **options) as store:
+        with watching(store, flags.json) as watch:
+            complete = campaign.work(store, study, replace(watch, asked_to_stop=stop, launch=launch))
+        if not complete:
+            raise KeyboardInterrupt
+        failed = print_outcome(store, flags.json)
+    return FAILED_RUNS if failed else 0
+
+
+def on_stop() -> Callable[[], bool]:
+    """Whether the user has asked to stop, once or more often: what is under way is ended within two seconds."""
+    asked: list[int] = []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda signum, frame: asked.append(signum))
+    return lambda: bool(asked)
+
+
+def opened(arguments: list[str], verb: str, flags_type: type = StoreFlags) -> tuple[Any, Any]:
+    """The store named first, read-only, and the flags."""
+    from benchback.bench.store import open_store
+
+    path, flags = store_path(arguments, verb, flags_type)
+    return open_store(path, readonly=True), flags
+
+
+def store_path(arguments: list[str], verb: str, flags_type: type = StoreFlags) -> tuple[Path, Any]:
+    """The path named first, and the flags."""
+    if arguments and arguments[0] in ("-h", "--help"):
+        parse(flags_type, arguments, f"{verb} STORE")
+    path, rest = positional(arguments, verb, "a store, e.g. runs/smoke.sqlite")
+    return Path(path), parse(flags_type, rest, f"{verb} STORE")
+
+
+def status(arguments: list[str]) -> int:
+    from benchback.show.campaigns import print_status
+
+    store, flags = opened(arguments, "status")
+    with store:
+        print_status(store, flags.json)
+    return 0
+
+
+def list_runs(arguments: list[str]) -> int:
+    from benchback.show.campaigns import print_runs
+
+    store, flags = opened(arguments, "list-runs")
+    with store:
+        print_runs(store, flags.json)
+    return 0
+
+
+def show_run(arguments: list[str]) -> int:
+    from benchback.show.campaigns import print_run
+
+    if len(arguments) < 2 or arguments[1].startswith("-"):
+        raise InputError("show needs a store and a run, e.g. show runs/smoke.sqlite CELL/BLOCK; list-runs names them")
+    store, flags = opened([arguments[0], *arguments[2:]], "show")
+    with store:
+        print_run(store, arguments[1], flags.json)
+    return 0
+
+
+def verify(arguments: list[str]) -> int:
+    from benchback.bench.verify import verify
+    from benchback.show.campaigns import print_problems
+
+    path, flags = store_path(arguments, "verify")
+    problems = verify(path)
+    print_problems(path, problems, flags.json)
+    return 1 if problems else 0
+
+
+def export(arguments: list[str]) -> int:
+    from benchback.bench.export import export
+    from benchback.show.campaigns import print_files
+
+    store, flags = opened(arguments, "export", ExportFlags)
+    with store:
+        print_files(export(store, flags.out, flags.format), flags.json)
+    return 0
+
+
+def doctor(arguments: list[str]) -> int:
+    from benchback.bench.doctor import examine
+    from benchback.show.campaigns import print_examination
+    from benchback.show.tables import measuring
+
+    flags = parse(DoctorFlags, arguments, "doctor")
+    if flags.seconds <= 0:
+        raise InputError(f"seconds={flags.seconds:g} must be positive")
+    with measuring() as progress:
+        found = examine(flags.seconds, progress)
+    print_examination(found, flags.json)
+    return 0
+
+
+def environments(arguments: list[str]) -> int:
+    from benchback import envs
+    from benchback.bench.complexity import measure
+    from benchback.bench.study import load
+    from benchback.show.campaigns import print_complexity
+    from benchback.show.tables import measuring
+
+    if not arguments or arguments[0] != "time":
+        raise InputError("envs knows one thing to do: envs time; `benchback list` shows the environments")
+    flags = parse(EnvsFlags, arguments[1:], "envs time")
+    ids = flags.envs or tuple(dict.fromkeys(cell.run["env"] for cell in load("backends").cells))
+    for id in ids:
+        envs.check(id)
+    for size in flags.num_envs:
+        if size < 1:
+            raise InputError(f"num_envs={size} must be at least 1")
+    limit_threads(1)
+    with measuring() as progress:
+        rows = measure(ids, flags.num_envs, progress)
+    print_complexity(rows, flags.json)
+    return 0

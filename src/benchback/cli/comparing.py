@@ -1,0 +1,189 @@
+"""Verbs about many backends: list them, prove them equal, set them side by side."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchback.cli.arguments import limit_threads, parse
+from benchback.errors import InputError
+
+
+@dataclass(frozen=True)
+class ListFlags:
+    """Show algorithms, backends, modes, units and environments."""
+
+    json: bool = False
+    """Print JSON."""
+
+
+@dataclass(frozen=True)
+class ParityFlags:
+    """Measure how far each backend is from a naive float64 oracle and each mode from `none`."""
+
+    algorithm: str = "ppo"
+    """Algorithm to measure."""
+    backends: tuple[str, ...] = ()
+    """Backends to measure; all by default."""
+    levels: tuple[str, ...] = ()
+    """Levels to measure: L0 forward, L1 one step, L2 twenty, L3 update and iterations, L4 modes and units."""
+    dtypes: tuple[str, ...] = ("float32", "float64")
+    """Floating-point types to measure."""
+    json: bool = False
+    """Print JSON."""
+
+
+@dataclass(frozen=True)
+class DemoFlags:
+    """Train PPO on CartPole in all six backends, each in a process of its own, and compare."""
+
+    out: Path = Path("runs/demo")
+    """Folder for the runs; must not exist."""
+    iterations: int = 12
+    """Iterations of 8192 environment steps."""
+    json: bool = False
+    """Print JSON."""
+
+
+@dataclass(frozen=True)
+class PeersFlags:
+    """The same PPO work in benchback and its peers: fresh processes, interleaved in blocks, ratios with intervals."""
+
+    quick: bool = False
+    """Workload A only, few iterations, two blocks."""
+    blocks: int | None = None
+    """Runs of every side; 5 by default, 2 with --quick."""
+    workloads: tuple[str, ...] = ()
+    """A: CartPole 32 x 256, B: CartPole 4 x 128, C: Breakout-MinAtar 32 x 256; all by default."""
+    sides: tuple[str, ...] = ()
+    """Who to compare; all by default."""
+    threads: int = 1
+    """CPU threads of every side."""
+    out: Path | None = None
+    """File to which every measurement is appended as a JSON line; must not exist."""
+    json: bool = False
+    """Print JSON."""
+
+
+@dataclass(frozen=True)
+class MicroFlags:
+    """What single operations cost in each backend, mode and idiom of passing the model; dispatch and compute apart."""
+
+    quick: bool = False
+    """Best modes and batch 32 only, few rounds."""
+    backends: tuple[str, ...] = ()
+    """Backends to time; all by default."""
+    batches: tuple[int, ...] = ()
+    """Batch sizes; 1, 32 and 1024 by default."""
+    rounds: int | None = None
+    """Samples of every operation; 20 by default, 5 with --quick."""
+    threads: int = 1
+    """CPU threads of every backend."""
+    json: bool = False
+    """Print JSON."""
+
+
+@dataclass(frozen=True)
+class ScaleFlags:
+    """Throughput and memory over the number of environments, the width of the network and the threads."""
+
+    backends: tuple[str, ...] = ()
+    """Backends to scale; linen and pytorch by default."""
+    axes: tuple[str, ...] = ()
+    """What to vary: envs, width, threads; all by default."""
+    largest: int | None = None
+    """Leave out larger values."""
+    blocks: int = 3
+    """Runs of every point."""
+    out: Path = Path("runs/scale")
+    """Folder for scale.csv, scale.png and scale.svg; must not exist."""
+    json: bool = False
+    """Print JSON."""
+
+
+def list_all(arguments: list[str]) -> int:
+    from benchback.show.comparisons import print_matrix
+
+    print_matrix(parse(ListFlags, arguments, "list").json)
+    return 0
+
+
+def parity(arguments: list[str]) -> int:
+    from benchback import registry
+    from benchback.parity import LEVELS, measure
+    from benchback.show.comparisons import print_parity
+
+    flags = parse(ParityFlags, arguments, "parity")
+    registry.choose("algorithm", flags.algorithm, registry.ALGORITHMS)
+    for name in flags.backends:
+        registry.choose("backend", name, registry.BACKENDS)
+    for level in flags.levels:
+        registry.choose("level", level, LEVELS)
+    for dtype in flags.dtypes:
+        registry.choose("dtype", dtype, ("float32", "float64"))
+    limit_threads(1)
+    rows = measure(flags.algorithm, flags.backends or tuple(registry.BACKENDS), flags.dtypes, flags.levels or LEVELS)
+    return 0 if print_parity(rows, flags.json) else 1
+
+
+def demo(arguments: list[str]) -> int:
+    from benchback.demo import compare_backends
+    from benchback.show.comparisons import print_demo
+
+    flags = parse(DemoFlags, arguments, "demo")
+    if flags.out.exists():
+        raise InputError(f"{flags.out} exists; choose another --out or remove it")
+    if flags.iterations < 3:
+        raise InputError(f"iterations={flags.iterations} must be at least 3 to tell compiling from training")
+    outcome = compare_backends(flags.out, flags.iterations)
+    print_demo(outcome, flags.out, flags.json)
+    return 0 if all(row["parity"] == "pass" and not row["error"] for row in outcome) else 1
+
+
+def peers(arguments: list[str]) -> int:
+    from benchback import peers
+    from benchback.show.comparisons import print_peers
+    from benchback.show.tables import measuring
+
+    flags = parse(PeersFlags, arguments, "peers")
+    plan = peers.plan_for(
+        quick=flags.quick, blocks=flags.blocks, workloads=flags.workloads, sides=flags.sides, threads=flags.threads
+    )
+    with measuring() as progress:
+        rows = peers.compare(plan, flags.out, progress)
+    print_peers(peers.summarise(rows), flags.json)
+    return 0
+
+
+def micro(arguments: list[str]) -> int:
+    from benchback import micro
+    from benchback.show.comparisons import print_micro
+    from benchback.show.tables import measuring
+
+    flags = parse(MicroFlags, arguments, "micro")
+    plan = micro.plan_for(
+        quick=flags.quick,
+        backends=flags.backends,
+        batches=flags.batches,
+        rounds=flags.rounds,
+        threads=flags.threads,
+    )
+    with measuring() as progress:
+        found = micro.measure(plan, progress)
+    print_micro(found, flags.json)
+    return 0
+
+
+def scale(arguments: list[str]) -> int:
+    from benchback import scale
+    from benchback.show.comparisons import print_scale
+    from benchback.show.tables import measuring
+
+    flags = parse(ScaleFlags, arguments, "scale")
+    points = scale.points_for(backends=flags.backends, axes=flags.axes, largest=flags.largest)
+    if flags.out.exists():
+        raise InputError(f"{flags.out} exists; choose another --out or remove it")
+    with measuring() as progress:
+        rows = scale.run(points, flags.blocks, progress)
+    lines = scale.summarise(rows)
+    scale.write(lines, flags.out)
+    print_scale(lines, flags.out, flags.json)
+    return 0

@@ -1,0 +1,142 @@
+"""Verbs about one agent: train it, play it."""
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from benchback.cli.arguments import keep_programs, limit_threads, on_interrupt, parse, positional, value_of
+from benchback.errors import InputError
+
+Config = TypeVar("Config")
+
+
+@dataclass(frozen=True)
+class TrainFlags(Generic[Config]):
+    """Train one agent and write config.yaml, metrics.csv and checkpoint.safetensors to a run folder."""
+
+    run: Config
+    config: Path | None = None
+    """YAML file with fields of the run (as config.yaml in a run folder); flags override it."""
+    resume: Path | None = None
+    """Continue the run in this folder. With other flags: start a new run (--out) from its checkpoint."""
+    out: Path | None = None
+    """Run folder to create; by default a name under runs/ made of the run's settings."""
+    checkpoint_every: int = 10
+    """Iterations between checkpoints; one is always written at the end and when interrupted."""
+    threads: int = 1
+    """CPU threads for XLA, OpenMP and torch alike; small networks are fastest with 1."""
+    compile_cache: Path | None = None
+    """Folder in which compiled programs are kept between processes; without it every process compiles afresh."""
+    json: bool = False
+    """Print one JSON object per line instead of a progress bar."""
+
+
+@dataclass(frozen=True)
+class EvalFlags:
+    """Play a trained agent greedily and print the returns it reaches."""
+
+    episodes: int = 32
+    """Episodes, each in an environment of its own."""
+    seed: int = 1
+    """Seed of the environments."""
+    threads: int = 1
+    """CPU threads."""
+    json: bool = False
+    """Print JSON."""
+
+
+def train(arguments: list[str]) -> int:
+    from benchback import folder, registry
+    from benchback.train import Run
+
+    algorithm = "ppo"
+    if arguments and not arguments[0].startswith("-"):
+        algorithm, arguments = arguments[0], arguments[1:]
+    fields: dict[str, Any] = {"algorithm": algorithm}
+    checkpoint = None
+    if resumed := value_of("--resume", arguments):
+        _, checkpoint = folder.open_run(Path(resumed))
+        fields = checkpoint.run | ({"mode": "best"} if value_of("--backend", arguments) else {})
+    if given := value_of("--config", arguments):
+        fields |= folder.read_config(Path(given))
+    default = TrainFlags(run=Run.from_dict(fields))
+    flags_type = TrainFlags[Run[registry.config(fields["algorithm"])]]
+    flags = parse(flags_type, arguments, f"train {algorithm}", default)
+    if flags.checkpoint_every < 1:
+        raise InputError(f"checkpoint_every={flags.checkpoint_every} must be at least 1")
+    return run_training(flags, checkpoint)
+
+
+def run_training(flags: TrainFlags, checkpoint: Any) -> int:
+    """Drive the training loop; show and store what it yields. Interrupted, it ends after the current call."""
+    from benchback import folder
+    from benchback.show.training import reporter
+    from benchback.train import train
+
+    run = flags.run
+    limit_threads(flags.threads)
+    if flags.compile_cache:
+        keep_programs(flags.compile_cache)
+    if run.config.dtype == "float64":
+        os.environ["JAX_ENABLE_X64"] = "1"
+    if checkpoint and flags.resume and run.to_dict() == checkpoint.run:
+        training = train(run, checkpoint)
+        place, elapsed_s = folder.reopen(flags.resume, checkpoint)
+    else:
+        path = flags.out or folder.default_path(run)
+        folder.check_free(path)
+        training = train(run, checkpoint)
+        place, elapsed_s = folder.create(path, run), 0.0
+    done = checkpoint.iteration if checkpoint else 0
+    saved = done
+    interrupted = on_interrupt()
+    started = time.perf_counter() - elapsed_s
+    with reporter(run, done, flags.json) as report:
+        for progress in training:
+            seconds = time.perf_counter() - started
+            rows = numbered(progress, run, seconds)
+            place.append(rows)
+            report(rows)
+            done = progress.iteration
+            if done - saved >= flags.checkpoint_every or interrupted() or done >= run.config.num_iterations:
+                folder.save(place, progress, run)
+                saved = done
+            if interrupted():
+                break
+    report.finish(place, interrupted())
+    return 130 if interrupted() else 0
+
+
+def numbered(progress: Any, run: Any, seconds: float) -> list[dict[str, Any]]:
+    """The rows of one call with the iteration, environment steps and seconds they end at."""
+    first = progress.iteration - len(progress.rows) + 1
+    return [
+        {"iteration": i, "env_steps": i * run.config.batch_size, "seconds": round(seconds, 4)}
+        | {"compiles": progress.compiles if i == first else 0}
+        | row
+        for i, row in enumerate(progress.rows, first)
+    ]
+
+
+def evaluate(arguments: list[str]) -> int:
+    from benchback import folder
+    from benchback.train import Run, evaluate
+
+    if arguments and arguments[0] in ("-h", "--help"):
+        parse(EvalFlags, arguments, "eval RUN")
+    path, rest = positional(arguments, "eval", "a run folder")
+    flags = parse(EvalFlags, rest, "eval RUN")
+    if flags.episodes < 1:
+        raise InputError(f"episodes={flags.episodes} must be at least 1")
+    limit_threads(flags.threads)
+    _, checkpoint = folder.open_run(Path(path))
+    run = Run.from_dict(checkpoint.run)
+    if run.config.dtype == "float64":
+        os.environ["JAX_ENABLE_X64"] = "1"
+    returns = evaluate(run, checkpoint.weights, flags.episodes, flags.seed)
+    from benchback.show.training import print_evaluation
+
+    print_evaluation(run, checkpoint.iteration, returns, flags.json)
+    return 0

@@ -1,0 +1,34 @@
+"""Plain tables, bars and JSON: what all that is shown is made of."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+
+@contextmanager
+def measuring() -> Iterator[Callable[[str, int, int], None]]:
+    """A bar for work that reports (what is under way, how much is done, of how much)."""
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("preparing", total=None)
+        yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total)
+
+
+def table(title: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Table:
+    """A plain table."""
+    made = Table(title=title, title_justify="left")
+    for column in columns:
+        made.add_column(column)
+    for row in rows:
+        made.add_row(*row)
+    return made
+
+
+def jsonable(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with NaN, which JSON does not know, as null."""
+    return {name: None if isinstance(x, float) and not math.isfinite(x) else x for name, x in row.items()}
