@@ -83,6 +83,8 @@ class Backend:
     """How much one program covers: (agent, iterations per program) -> agent."""
     block: Callable[[Any], None]
     """Wait until the device has computed everything in the argument."""
+    mark: Callable[[Any], Callable[[], None]]
+    """A wait for the argument, which has just been asked for, and for nothing that is asked for later."""
     fetch: Callable[[Any], Any]
     """The argument as NumPy arrays, in one transfer."""
     compiles: Callable[[], int]

@@ -55,6 +55,7 @@ backend = Backend(
     modes={"eager": xla.eager, "none": xla.none, "filter_jit": filter_jit, "flatten": flatten},
     units=xla.UNITS,
     block=xla.block,
+    mark=xla.mark,
     fetch=xla.fetch,
     compiles=xla.compiles,
 )

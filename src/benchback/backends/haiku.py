@@ -14,6 +14,7 @@ backend = Backend(
     modes={"eager": xla.eager, "none": xla.none, "jit": xla.jit},
     units=xla.UNITS,
     block=xla.block,
+    mark=xla.mark,
     fetch=xla.fetch,
     compiles=xla.compiles,
 )

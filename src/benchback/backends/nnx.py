@@ -140,6 +140,7 @@ backend = Backend(
     },
     units={"phase": xla.phase, "iteration": xla.iteration, "chunk": chunk},
     block=xla.block,
+    mark=xla.mark,
     fetch=xla.fetch,
     compiles=xla.compiles,
 )

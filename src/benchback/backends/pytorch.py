@@ -264,6 +264,15 @@ def block(tree: Any) -> None:
         torch.cuda.synchronize()
 
 
+def mark(tree: Any) -> Callable[[], None]:
+    """A wait for the work queued so far; later work may be under way already."""
+    if not torch.cuda.is_available():
+        return lambda: None
+    event = torch.cuda.Event()
+    event.record()
+    return event.synchronize
+
+
 def fetch(tree: Any) -> Any:
     """`tree` as NumPy arrays, in one transfer."""
     leaves = _leaves(tree)
@@ -283,6 +292,7 @@ backend = Backend(
     modes={"none": none, "env_jit": env_jit, "script": script, "compile": compile, "cudagraphs": cudagraphs},
     units={"phase": phase, "iteration": iteration},
     block=block,
+    mark=mark,
     fetch=fetch,
     compiles=compiles,
 )

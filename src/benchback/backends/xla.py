@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, NamedTuple
 
 import jax
@@ -32,6 +32,11 @@ def compiles() -> int:
 def block(tree: Any) -> None:
     """Wait until every array in `tree` is computed."""
     jax.block_until_ready(tree)
+
+
+def mark(tree: Any) -> Callable[[], None]:
+    """A wait for `tree` alone; later work may be under way already."""
+    return partial(block, tree)
 
 
 def fetch(tree: Any) -> Any:

@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, Key, Shaped
+from jaxtyping import Array, Float, Int, Key, Shaped, UInt32
 
 from benchback.agent import Agent, Metrics, Weights
 from benchback.algorithms.ppo.config import Config, Hyper
@@ -52,11 +52,15 @@ def make(config: Config, env: Env) -> Agent:
         num_iterations=config.num_iterations,
     )
 
-    def init(seed: int, weights: Weights | None = None) -> State:
+    @eqx.filter_jit
+    def fresh(seed: UInt32[Array, ""]) -> tuple[Any, ...]:
         key, model_key, env_key = jax.random.split(jax.random.key(seed), 3)
         model = ActorCritic(sizes, env.num_actions, dtype, model_key)
-        parts = model, optimiser.init(eqx.filter(model, eqx.is_array)), env.reset(env_key), key
-        return State(*xla.transplant(LAYOUT, weights, *parts), xla.as_data(config.hyper, dtype))
+        return model, optimiser.init(eqx.filter(model, eqx.is_array)), env.reset(env_key), key
+
+    def init(seed: int, weights: Weights | None = None) -> State:
+        parts = xla.transplant(LAYOUT, weights, *fresh(jnp.uint32(seed)))
+        return State(*parts, xla.as_data(config.hyper, dtype))
 
     def rollout(state: State) -> tuple[State, Transition]:
         key, env_key, action_key = jax.random.split(state.key, 3)

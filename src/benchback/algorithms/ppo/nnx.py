@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from flax import nnx
-from jaxtyping import Array, Float, Int, Key, Shaped
+from jaxtyping import Array, Float, Int, Key, Shaped, UInt32
 
 from benchback.agent import Agent, Metrics, Weights
 from benchback.algorithms.ppo.config import Config, Hyper
@@ -60,13 +60,18 @@ def make(config: Config, env: Env) -> Agent:
         num_iterations=config.num_iterations,
     )
 
-    def init(seed: int, weights: Weights | None = None) -> State:
+    @nnx.jit
+    def fresh(seed: UInt32[Array, ""]) -> tuple[Any, ...]:
         key, model_key, env_key = jax.random.split(jax.random.key(seed), 3)
         model = ActorCritic(
             env.observation_size, config.hidden, env.num_actions, dtype, rngs=nnx.Rngs(params=model_key)
         )
         optimiser = nnx.Optimizer(model, adam, wrt=nnx.Param)
-        parts = *nnx.as_pure((nnx.state(model), optimiser.opt_state)), env.reset(env_key), key
+        return model, optimiser, env.reset(env_key), key
+
+    def init(seed: int, weights: Weights | None = None) -> State:
+        model, optimiser, env_state, key = fresh(jnp.uint32(seed))
+        parts = *nnx.as_pure((nnx.state(model), optimiser.opt_state)), env_state, key
         params, moments, env_state, key = xla.transplant(LAYOUT, weights, *parts)
         nnx.update((model, optimiser.opt_state), nnx.state((params, moments)))
         return State(model, optimiser, env_state, key, xla.as_data(config.hyper, dtype))

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, Key, Shaped
+from jaxtyping import Array, Float, Int, Key, Shaped, UInt32
 
 from benchback.agent import Agent, Metrics, Weights
 from benchback.algorithms.ppo.config import Config, Hyper
@@ -47,7 +47,8 @@ def make(config: Config, env: Env) -> Agent:
         num_iterations=config.num_iterations,
     )
 
-    def init(seed: int, weights: Weights | None = None) -> State:
+    @jax.jit
+    def fresh(seed: UInt32[Array, ""]) -> tuple[Any, ...]:
         key, model_key, env_key = jax.random.split(jax.random.key(seed), 3)
         actor_key, critic_key = jax.random.split(model_key)
         torso = (env.observation_size, *config.hidden)
@@ -55,8 +56,11 @@ def make(config: Config, env: Env) -> Agent:
             actor=init_mlp(actor_key, (*torso, env.num_actions), 0.01, dtype),
             critic=init_mlp(critic_key, (*torso, 1), 1.0, dtype),
         )
-        parts = params, optimiser.init(params), env.reset(env_key), key
-        return State(*xla.transplant(LAYOUT, weights, *parts), xla.as_data(config.hyper, dtype))
+        return params, optimiser.init(params), env.reset(env_key), key
+
+    def init(seed: int, weights: Weights | None = None) -> State:
+        parts = xla.transplant(LAYOUT, weights, *fresh(jnp.uint32(seed)))
+        return State(*parts, xla.as_data(config.hyper, dtype))
 
     def rollout(state: State) -> tuple[State, Transition]:
         key, env_key, action_key = jax.random.split(state.key, 3)
