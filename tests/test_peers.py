@@ -16,8 +16,8 @@ from benchback.errors import InputError
 from benchback.peers import SIDES, WORKLOADS, Plan, campaign, compare, plan_for, schedule, summarise
 from benchback.peers.environments import Environment, Unavailable, cache_folder, is_complete
 from benchback.peers.process import Failed, checked, command_for, differences, environment, measure
-from benchback.peers.ratios import geometric_mean, paired_ratio
 from benchback.peers.sides import PROGRAMS, Side
+from benchback.stats import geometric_mean, paired_ratio
 
 WORK = WORKLOADS["A"]
 CONFIG = {name: x for name, x in WORK.to_dict(0).items() if name != "seed"}

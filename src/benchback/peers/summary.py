@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from benchback.peers.ratios import geometric_mean, paired_ratio
 from benchback.peers.sides import SIDES, Side
+from benchback.stats import geometric_mean, paired_ratio
 
 
 def summarise(rows: Sequence[dict[str, Any]], sides: dict[str, Side] = SIDES) -> list[dict[str, Any]]:

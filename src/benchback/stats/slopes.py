@@ -1,0 +1,66 @@
+"""Does memory grow? A slope that a few jumps do not bend."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from benchback.stats.ratios import CONFIDENCE
+
+MOST_POINTS = 100
+"""Longer series are reduced to medians of this many stretches: less work, and less autocorrelation."""
+FEWEST_POINTS = 5
+
+
+@dataclass(frozen=True)
+class Slope:
+    """Change per iteration with its interval; NaN, and the reason, where there is none."""
+
+    per_iteration: float
+    low: float
+    high: float
+    reason: str = ""
+
+    @property
+    def grows(self) -> bool:
+        """Whether the interval is above nought: a leak."""
+        return self.low > 0
+
+
+def robust_slope(values: ArrayLike, confidence: float = CONFIDENCE) -> Slope:
+    """Median of the slopes between all pairs of points (Theil 1950), with Sen's interval (1968).
+
+    Values of consecutive iterations; NaN where one is unknown. Leave warm-up out: allocators fill their pools then.
+    Sen's interval takes points as independent; memory is not quite, and a slow wander can pass for a leak.
+    """
+    from scipy.special import ndtri
+
+    value = np.asarray(values, float)
+    place = np.flatnonzero(~np.isnan(value))
+    if len(place) < FEWEST_POINTS:
+        return Slope(math.nan, math.nan, math.nan, f"{len(place)} values are too few for a slope")
+    x, y = _stretches(place.astype(float), value[place])
+    first, second = np.triu_indices(len(x), 1)
+    slope = np.sort((y[second] - y[first]) / (x[second] - x[first]))
+    reach = float(ndtri((1 + confidence) / 2)) * _deviation(y)
+    low = max(round((len(slope) - reach) / 2) - 1, 0)
+    high = min(round((len(slope) + reach) / 2), len(slope) - 1)
+    return Slope(float(np.median(slope)), float(slope[low]), float(slope[high]))
+
+
+def _stretches(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    if len(x) <= MOST_POINTS:
+        return x, y
+    places, values = np.array_split(x, MOST_POINTS), np.array_split(y, MOST_POINTS)
+    return np.array([part.mean() for part in places]), np.array([np.median(part) for part in values])
+
+
+def _deviation(y: np.ndarray) -> float:
+    """Standard deviation of Kendall's S without a trend, ties in y allowed for."""
+
+    def pairs(count: np.ndarray) -> float:
+        return float((count * (count - 1) * (2 * count + 5)).sum())
+
+    ties = np.unique(y, return_counts=True)[1]
+    return math.sqrt((pairs(np.array([len(y)])) - pairs(ties)) / 18)
