@@ -17,7 +17,7 @@ from rich.progress import track
 
 from benchback import registry
 from benchback.algorithms.ppo.config import Config
-from benchback.cli import limit_threads
+from benchback.cli.arguments import limit_threads
 from benchback.train import Run, advance, build, evaluate
 
 TASKS = {

@@ -1,0 +1,293 @@
+"""The coordinator: takes slots from the store, has each run in a process of its own, stores what came of it.
+
+It can be stopped and started again at any point, and several may work on one store. What it knows is in the store.
+"""
+
+import gc
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from benchback import __version__
+from benchback.bench import gate, host, plan
+from benchback.bench.figures import deciding
+from benchback.bench.launch import Ended, Interrupted, run_cell
+from benchback.bench.policy import kept
+from benchback.bench.record import Attempt, Cell, Record, Slot
+from benchback.bench.store import Claim, Fenced, Store, create, open_store
+from benchback.bench.study import Study
+from benchback.bench.worker import Job, perform
+from benchback.errors import InputError
+
+LEASE_S = 60.0
+RENEW_S = 15.0
+BLOCKS_AT_ONCE = 2
+"""Blocks added to a group that is not precise enough: an even number keeps orders balanced with their reverse."""
+POLL_S = 0.5
+
+Launch = Callable[[Cell, int, float, Callable[[], bool]], Ended]
+
+
+@dataclass
+class Watch:
+    """What a coordinator tells whoever looks on, and asks of them. Called between runs only, never during one."""
+
+    asked_to_stop: Callable[[], bool] = lambda: False
+    started: Callable[[Slot, Cell], None] = lambda slot, cell: None
+    finished: Callable[[Slot, Cell, Attempt], None] = lambda slot, cell, attempt: None
+    said: Callable[[str], None] = lambda line: None
+    launch: Launch = field(default=run_cell)
+
+
+def open_campaign(path: Path, study: Study, *, seed: int = 0, note: str = "", new_stratum: bool = False) -> Store:
+    """The store of this study at `path`, made with its whole schedule if it is not there; wrong ones are refused."""
+    machine = host.fingerprint()
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        cells, slots = plan.schedule(study, seed)
+        campaign = {"study": study.to_dict(), "study_id": study.id, "seed": seed, "note": note}
+        campaign |= {"comparable": study.comparable, "benchback": __version__, "fingerprint": machine}
+        return create(path, campaign, cells, slots)
+    store = open_store(path)
+    try:
+        campaign = store.campaign()
+        if campaign["study_id"] != study.id:
+            raise InputError(
+                f"{path} holds the study {campaign['study']['name']} with other configurations; "
+                "choose another --store, or run it as it was begun"
+            )
+        _check_machine(store, machine, new_stratum)
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def _check_machine(store: Store, machine: Mapping[str, Any], new_stratum: bool) -> None:
+    changed = host.difference(store.strata()[-1], machine)
+    if changed and not new_stratum:
+        raise InputError(
+            f"the machine is not as it was when {store.path} was last worked on: {'; '.join(changed)}; "
+            "restore it, or continue apart from the earlier runs with --new-stratum"
+        )
+    if changed:
+        campaign = store.campaign()
+        stratum, cells = store.add_stratum(machine), list(store.cells().values())
+        blocks = campaign["study"]["min_blocks"]
+        for group in dict.fromkeys(cell.group for cell in cells):
+            store.add_slots(plan.extend(cells, store.slots(), group, blocks, campaign["seed"], stratum))
+        store.add_event("stratum", {"number": stratum, "changed": changed})
+
+
+def work(store: Store, study: Study, watch: Watch) -> bool:
+    """Run what is open until nothing is; False if asked to stop before. Extends groups that are not precise enough."""
+    stratum = len(store.strata()) - 1
+    store.forget(owner_is_gone)
+    prove(store, study, watch)
+    worker = Worker(store, study, watch, stratum)
+    while not watch.asked_to_stop():
+        claim = store.claim(owner(), LEASE_S, stratum)
+        if claim is not None:
+            worker.fill(claim)
+        elif store.progress(stratum).running:
+            time.sleep(POLL_S)  # another coordinator is at it; it may die, and leave its slot to us
+            store.forget(owner_is_gone)
+        elif not extend_groups(store, study, stratum, watch):
+            worker.close_block()
+            return True
+    return False
+
+
+def prove(store: Store, study: Study, watch: Watch) -> None:
+    """Have the parity of every backend of the study on record, for the code as it is now."""
+    machine = store.strata()[-1]
+    known = [event for event in store.events() if event.kind == "parity"]
+    if known and known[-1].detail["code"] == machine.get("code"):
+        return
+    watch.said("proving that the backends compute the same")
+    cells = store.cells().values()
+    found = gate.verdicts((c.run["algorithm"] for c in cells), (c.run["backend"] for c in cells), machine)
+    store.add_event("parity", {"code": machine.get("code"), "levels": gate.LEVELS, "verdicts": found})
+
+
+@dataclass
+class Worker:
+    """Fills one slot after another, with a canary where one block ends and the next begins."""
+
+    store: Store
+    study: Study
+    watch: Watch
+    stratum: int
+    block: tuple[str, int] | None = None
+
+    def fill(self, claim: Claim) -> None:
+        """Run the slot and store what came of it; a claim that is lost, or an interruption, stores nothing."""
+        cell = self.store.cells()[claim.slot.cell]
+        block = cell.group, claim.slot.block
+        if block != self.block:
+            self.close_block()
+            self.sing(block, "before")
+            self.block = block
+        self.watch.started(claim.slot, cell)
+        try:
+            attempt = self.attempt(claim, cell)
+            self.store.finish(claim, attempt)
+        except Fenced as lost:
+            self.store.add_event("fenced", str(lost))
+        except Interrupted:
+            self.store.release(claim)
+        else:
+            self.watch.finished(claim.slot, cell, attempt)
+
+    def attempt(self, claim: Claim, cell: Cell) -> Attempt:
+        """One run, with what the machine did meanwhile."""
+        started_at, before = datetime.now(UTC).isoformat(timespec="milliseconds"), host.sample()
+        lease = Lease(self.store, claim, self.watch.asked_to_stop)
+        ended = self.watch.launch(cell, claim.slot.seed, self.study.timeout_s, lease.tick)
+        noise = host.between(before, host.sample())
+        tags = list(ended.tags)
+        if host.violations(noise):
+            # Both are kept; only `noise` has the slot run again.
+            tags.append("noise" if self.study.rerun_noisy else "noisy")
+        record = Record.from_dict(ended.messages[0]["record"]) if ended.outcome == "ok" else None
+        return Attempt(
+            slot=claim.slot.id,
+            number=claim.number,
+            outcome=ended.outcome,
+            started_at=started_at,
+            duration_s=ended.duration_s,
+            detail="; ".join(filter(None, (ended.detail, *host.violations(noise)))),
+            log=ended.log,
+            tags=tuple(tags),
+            noise=noise,
+            record=record,
+        )
+
+    def close_block(self) -> None:
+        """The canary after the block that was last worked on, if any."""
+        if self.block is not None and not self.watch.asked_to_stop():
+            self.sing(self.block, "after")
+        self.block = None
+
+    def sing(self, block: tuple[str, int], when: str) -> None:
+        """Keep what the canary measures."""
+        group, number = block
+        place = {"group": group, "block": number, "stratum": self.stratum, "when": when}
+        self.store.add_canary(place | host.canary())
+
+
+@dataclass
+class Lease:
+    """Keeps a claim alive while its run lasts."""
+
+    store: Store
+    claim: Claim
+    asked_to_stop: Callable[[], bool]
+    renewed_s: float = field(default_factory=time.monotonic)
+
+    def tick(self) -> bool:
+        """Renew when it is time; False when the user wants to stop."""
+        if time.monotonic() - self.renewed_s > RENEW_S:
+            self.store.renew(self.claim, LEASE_S)
+            self.renewed_s = time.monotonic()
+        return not self.asked_to_stop()
+
+
+def extend_groups(store: Store, study: Study, stratum: int, watch: Watch) -> bool:
+    """Append blocks to every group whose ratios are not known well enough; whether any was."""
+    if study.order != "protocol":
+        return False
+    cells, slots = store.cells(), store.slots()
+    times = block_times(store, stratum)
+    more = False
+    for group in dict.fromkeys(cell.group for cell in cells.values()):
+        members = [cell.id for cell in cells.values() if cell.group == group]
+        blocks = 1 + max(slot.block for slot in slots if slot.cell in members and slot.stratum == stratum)
+        wanted = min(BLOCKS_AT_ONCE, study.max_blocks - blocks)
+        pairs = plan.undecided(complete(times, members), study.precision)
+        if wanted > 0 and pairs:
+            added = plan.extend(list(cells.values()), slots, group, wanted, store.campaign()["seed"], stratum)
+            with suppress(ValueError):  # another coordinator was faster; what it added will be found open
+                store.add_slots(added)
+            store.add_event("extended", {"group": group, "blocks": wanted, "undecided": len(pairs)})
+            watch.said(f"{len(pairs)} comparisons are not precise enough: {wanted} more blocks")
+            slots, more = store.slots(), True
+    return more
+
+
+def block_times(store: Store, stratum: int) -> dict[str, dict[int, float]]:
+    """Cell -> block -> seconds of an iteration, of the attempts that speak for their slots."""
+    found: dict[str, dict[int, float]] = {}
+    for slot, attempt in results(store):
+        if slot.stratum == stratum and attempt.record is not None:
+            found.setdefault(slot.cell, {})[slot.block] = deciding(attempt.record)
+    return found
+
+
+def results(store: Store) -> list[tuple[Slot, Attempt]]:
+    """Every slot that has a result with the attempt that speaks for it, in schedule order."""
+    tries: dict[str, list[Attempt]] = {}
+    for attempt in store.attempts():
+        tries.setdefault(attempt.slot, []).append(attempt)
+    found = ((slot, kept(tries.get(slot.id, []))) for slot in store.slots())
+    return [(slot, attempt) for slot, attempt in found if attempt is not None]
+
+
+def complete(times: Mapping[str, Mapping[int, float]], members: Sequence[str]) -> dict[str, list[float]]:
+    """Of the members that ran at all, the times in the blocks that all of them completed."""
+    ran = [cell for cell in members if times.get(cell)]
+    if len(ran) < 2:
+        return {}
+    common = sorted(set.intersection(*(set(times[cell]) for cell in ran)))
+    return {cell: [times[cell][block] for block in common] for cell in ran}
+
+
+def in_process(cell: Cell, seed: int, timeout_s: float, tick: Callable[[], bool]) -> Ended:
+    """A run in this process, for debugging: what came before it is still in memory. Same result, no isolation."""
+    started = time.monotonic()
+    try:
+        record = perform(Job(cell, seed, started))
+    except InputError:
+        raise
+    except Exception as error:
+        detail = f"{type(error).__name__}: {error}".splitlines()[0]
+        return Ended("error", detail, duration_s=time.monotonic() - started, tags=("in-process",))
+    finally:
+        forget_programs()
+    message = {"kind": "record", "record": asdict(record)}
+    return Ended("ok", duration_s=time.monotonic() - started, messages=[message], tags=("in-process",))
+
+
+def forget_programs() -> None:
+    """Free what frameworks keep between runs: compiled programs, and what only they refer to."""
+    if jax := sys.modules.get("jax"):
+        jax.clear_caches()
+    if dynamo := sys.modules.get("torch._dynamo"):
+        dynamo.reset()
+    gc.collect()
+
+
+def owner() -> str:
+    """Who holds a lease: this process on this host."""
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+def owner_is_gone(name: str) -> bool:
+    """Whether that owner is a process of this host that does not exist any more."""
+    machine, _, process = name.rpartition(":")
+    if machine != socket.gethostname():
+        return False
+    try:
+        os.kill(int(process), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False

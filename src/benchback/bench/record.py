@@ -1,0 +1,147 @@
+"""What is measured and what came of it: plain frozen data, JSON in and out. Imports no framework."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal
+
+Timing = Literal["async", "sync"]
+"""`async` synchronises the ends of a run only, `sync` before and after every rollout and update. They never mix."""
+Division = Literal["matched", "idiomatic"]
+"""`matched`: same maths, same sync points, same metrics fetched. `idiomatic`: each framework's best style."""
+Outcome = Literal["ok", "error", "signal", "timeout", "memory", "garbled", "interrupted"]
+"""How an attempt ended: `error` is a non-zero exit, `signal` a crash or kill, `memory` the system's out-of-memory
+killer or an allocation failure, `garbled` a worker whose messages were not understood, `interrupted` the user."""
+
+EXECUTION = ("backend", "mode", "unit", "chunk")
+"""Fields of a run that say how it is executed, not what is computed: the axes on which runs are compared."""
+
+
+def canonical(value: Any) -> str:
+    """The one JSON text of a value: keys sorted, no spaces, no NaN."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def digest(value: Any) -> str:
+    """A short name that depends on nothing but the value."""
+    return hashlib.sha256(canonical(value).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One thing to measure: everything that determines a run but its seed."""
+
+    run: Mapping[str, Any]
+    """Every field of a `train.Run`, flat and resolved, without the seed."""
+    timing: Timing = "async"
+    threads: int = 1
+    device: str = "cpu"
+    division: Division = "matched"
+    twin: bool = False
+    """A second copy of a cell: the A/A pair that every campaign carries."""
+
+    @cached_property
+    def id(self) -> str:
+        """Depends on what is measured, not on the machine, the study or the time."""
+        return digest(asdict(self))
+
+    @cached_property
+    def group(self) -> str:
+        """Cells of one group do the same work; they are run in blocks and compared with each other.
+
+        Of the environment only the name counts: its twins in other suites are how the work is done, not what it is.
+        """
+        work = {name: x for name, x in self.run.items() if name not in EXECUTION}
+        work = {name: x.rpartition("/")[2] if name == "env" else x for name, x in work.items()}
+        return digest(asdict(replace(self, run=work, twin=False)))
+
+    @property
+    def variant(self) -> str:
+        """Who does the work, for people: `linen/jit/phase`; the copy of an A/A pair has a prime.
+
+        Environments are gymnax's unless it says otherwise: `pytorch/compile/phase on torch`.
+        """
+        unit = f"chunk({self.run['chunk']})" if self.run["unit"] == "chunk" else self.run["unit"]
+        suite = str(self.run.get("env", "gymnax/")).partition("/")[0]
+        where = "" if suite == "gymnax" else f" on {suite}"
+        return f"{self.run['backend']}/{self.run['mode']}/{unit}{where}" + ("'" if self.twin else "")
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> "Cell":
+        """The inverse of `dataclasses.asdict`."""
+        return cls(**fields)
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A place in the schedule: one run of one cell."""
+
+    cell: str
+    """Id of the cell."""
+    block: int
+    """Repetition, counted within the cell's group: all variants of a block are run one after another."""
+    seed: int
+    """Seed of the run: the same for all variants of a block, different between blocks."""
+    order: int
+    """Position in the whole schedule; the slots of a block are neighbours."""
+    stratum: int = 0
+    """Machine state it belongs to; results of different strata are never pooled."""
+
+    @property
+    def id(self) -> str:
+        """`cell/block`, with the stratum where it is not the first."""
+        return f"{self.cell}/{self.block}" + (f"@{self.stratum}" if self.stratum else "")
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a worker measured: every sample, nothing summarised."""
+
+    samples: Mapping[str, list[float | None]]
+    """One value per call of the program: total_s, rollout_s, update_s (sync only), compiles, host_syncs, transfers,
+    rss_bytes, and the metrics of training such as episode_return. None where a value does not exist."""
+    marks: Mapping[str, float]
+    """Seconds since the process was started: imported, built, initialised, first_call, finished."""
+    ledger: Mapping[str, Any]
+    """What was done, for fairness: parameters, optimiser_steps, env_steps_per_call, dtype, matmul_precision, threads,
+    sync points, compiles, versions, device, seed, cache state. Ledgers of compared runs must agree."""
+    memory: Mapping[str, float]
+    """peak_rss_bytes, and peak_device_bytes where the device tells."""
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> "Record":
+        """The inverse of `dataclasses.asdict`."""
+        return cls(**fields)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One try at a slot, finished: never changed or deleted once stored."""
+
+    slot: str
+    """Id of the slot."""
+    number: int
+    """0 for the first try."""
+    outcome: Outcome
+    started_at: str
+    """UTC, ISO 8601."""
+    duration_s: float
+    detail: str = ""
+    """One line: why it is not ok."""
+    log: str = ""
+    """The last 64 kB of what the worker wrote to stdout and stderr."""
+    tags: tuple[str, ...] = ()
+    """What was not as it should be: noise, canary, in-process, ... A tagged attempt is kept, and re-run."""
+    noise: Mapping[str, float] = field(default_factory=dict)
+    """What else the machine did meanwhile: steal, pressure, throttling, load of other processes."""
+    record: Record | None = None
+    """Present when the outcome is ok."""
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> "Attempt":
+        """The inverse of `dataclasses.asdict`."""
+        record = fields.get("record")
+        tags = tuple(fields.get("tags", ()))
+        return cls(**{**fields, "tags": tags, "record": Record.from_dict(record) if record else None})

@@ -1,0 +1,130 @@
+"""What is timed: single operations of one backend, built from nothing but the contract.
+
+Each operation is a function of no arguments that does the work once and waits for it. State travels from call to
+call as in training, so an operation that consumes its state does so here too.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from benchback import envs, registry
+from benchback.agent import Agent, Backend
+from benchback.algorithms.ppo.config import Config
+from benchback.algorithms.ppo.loss import Minibatch, Transition
+
+OPERATIONS = {
+    "forward": "policy and argmax: one observation batch to actions, the model passed in the mode's own way",
+    "closed": "the same with the model closed over: nothing but the observations is passed",
+    "collect": "one step of policy and environment",
+    "update": "loss, gradient, clipping and Adam on one minibatch",
+    "step": "collect, advantages and update, in as few programs as the mode allows",
+}
+IDIOMS = {
+    "jit": "tree of arrays as argument",
+    "filter_jit": "module as argument, arrays filtered at every call",
+    "flatten": "flat leaves as argument, merged inside",
+    "cached_partial": "module bound once, its graph cached",
+    "jit_partial": "module bound once, as a tree",
+    "split": "split state as argument, merged inside",
+    "env_jit": "module that lives in Python, every operation dispatched by itself",
+    "compile": "module that lives in Python, guarded by dynamo at every call",
+}
+MODULE_AS_ARGUMENT = {("nnx", "jit"): "module as argument, its graph walked at every call"}
+HOLLOW = (1, 1)
+"""Hidden layers of a network that computes next to nothing but has as many arrays and operations as the real one."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Who does the operation: a backend in one of its modes, on a batch, with a network."""
+
+    backend: str
+    mode: str
+    batch: int
+    hidden: tuple[int, ...]
+
+    @property
+    def idiom(self) -> str:
+        """How the model gets into the program."""
+        return MODULE_AS_ARGUMENT.get((self.backend, self.mode), IDIOMS[self.mode])
+
+
+def operations(subject: Subject, seed: int = 0) -> dict[str, Callable[[], None]]:
+    """Name -> the operation, compiled on its first call."""
+    make, backend = registry.load("ppo", subject.backend)
+    family = registry.BACKENDS[subject.backend].family
+    suite = "torch" if family == "torch" else "gymnax"
+    config = Config(
+        num_envs=subject.batch, num_steps=1, num_epochs=1, num_minibatches=1, hidden_sizes=subject.hidden, anneal=False
+    )
+    plain = make(config, envs.make(f"{suite}/CartPole-v1", subject.batch, family))
+    agent = backend.modes[subject.mode](plain)
+    whole = registry.execute(plain, backend, subject.mode, "iteration")
+    forward, closed = forwards(plain, agent, subject, plain.init(seed, None))
+    return {
+        "forward": waiting(forward, backend),
+        "closed": waiting(closed, backend),
+        "collect": threaded(agent.rollout, agent.init(seed, None), backend),
+        "update": threaded(learning(agent, seed), agent.init(seed, None), backend),
+        "step": threaded(whole.iterate, whole.init(seed, None), backend),
+    }
+
+
+def threaded(function: Callable[[Any], tuple[Any, Any]] | None, state: Any, backend: Backend) -> Callable[[], None]:
+    """A call that hands its state on to the next."""
+    assert function is not None
+
+    def call() -> None:
+        nonlocal state
+        state, result = function(state)
+        backend.block(result)
+
+    return call
+
+
+def waiting(function: Callable[[], Any], backend: Backend) -> Callable[[], None]:
+    """A call that is waited for."""
+    return lambda: backend.block(function())
+
+
+def learning(agent: Agent, seed: int) -> Callable[[Any], tuple[Any, Any]]:
+    """State -> State, Metrics on a minibatch that a rollout has filled."""
+    _, batch = agent.rollout(agent.init(seed, None))
+    minibatch = minibatch_of(batch)
+    return lambda state: agent.learn(state, minibatch)
+
+
+def minibatch_of(batch: Transition) -> Minibatch:
+    """The one step of a rollout as a minibatch; advantages need only differ from each other to be real work."""
+    one = Transition(*(x[0] for x in batch))
+    return Minibatch(one.obs, one.action, one.log_prob, one.value, one.log_prob, one.value + one.reward)
+
+
+def forwards(plain: Agent, agent: Agent, subject: Subject, state: Any) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    """The forward pass with the model passed in, and with the model closed over."""
+    obs = state.env.obs
+    if registry.BACKENDS[subject.backend].family == "torch":
+        return _torch_forwards(plain, subject.mode, state, obs)
+    import jax
+
+    closed = jax.jit(lambda obs: plain.act(state, obs))
+    mine = agent.init(0, None)
+    return lambda: agent.act(mine, obs), lambda: closed(obs)
+
+
+def _torch_forwards(plain: Agent, mode: str, state: Any, obs: Any) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    # torch's modes leave greedy acting alone, because training does not use it.
+    import torch
+
+    model = state.model
+
+    def act(model: Any, obs: Any) -> Any:
+        return plain.act(replace(state, model=model), obs)
+
+    def act_closed(obs: Any) -> Any:
+        return act(model, obs)
+
+    if mode == "compile":
+        act, act_closed = torch.compile(act, dynamic=False), torch.compile(act_closed, dynamic=False)
+    return lambda: act(model, obs), lambda: act_closed(obs)

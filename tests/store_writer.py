@@ -1,0 +1,32 @@
+"""A coordinator reduced to its store: claims and finishes slots until none is open, and says what it has finished.
+
+`python store_writer.py STORE OWNER LATER_S`: its clock is LATER_S ahead, so that leases of the dead have run out.
+"""
+
+import sys
+import time
+from pathlib import Path
+
+from benchback.bench.record import Attempt, Record
+from benchback.bench.store import Claim, open_store
+
+LEASE_S = 600.0
+
+
+def attempt_for(claim: Claim) -> Attempt:
+    """What an attempt at this slot measures, always the same."""
+    values = [claim.slot.seed / 7 + call for call in range(40)]
+    record = Record({"total_s": list(values)}, {"finished": values[-1]}, {"seed": claim.slot.seed}, {})
+    return Attempt(claim.slot.id, claim.number, "ok", "2026-01-01T00:00:00+00:00", 1.0, record=record)
+
+
+def main() -> None:
+    path, owner, later_s = sys.argv[1:]
+    with open_store(Path(path), clock=lambda: time.time() + float(later_s)) as store:
+        while claim := store.claim(owner, LEASE_S):
+            store.finish(claim, attempt_for(claim))
+            print(claim.slot.id, claim.number, flush=True)
+
+
+if __name__ == "__main__":
+    main()
