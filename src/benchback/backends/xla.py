@@ -1,6 +1,7 @@
 """What the five JAX frameworks share: compiling with jax.jit, units, waiting, fetching, counting, naming."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial, wraps
 from typing import Any, NamedTuple
@@ -104,6 +105,17 @@ def dtype(name: str) -> jnp.dtype:
     if name == "float64" and not jax.config.read("jax_enable_x64"):
         raise InputError("dtype=float64 needs JAX's 64-bit mode; start Python with JAX_ENABLE_X64=1")
     return jnp.dtype(name)
+
+
+@contextmanager
+def compiling_quickly() -> Iterator[None]:
+    """Inside, XLA compiles without optimising: for programs that run once, which would never earn it back."""
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", True)
+    try:
+        yield
+    finally:
+        jax.config.update("jax_disable_most_optimizations", before)
 
 
 def as_data(hyper: Any, dtype: jnp.dtype) -> Any:

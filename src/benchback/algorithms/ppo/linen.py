@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from flax import linen as nn
 from jaxtyping import Array, Float, Int, Key, Shaped, UInt32
@@ -13,7 +14,7 @@ from benchback.algorithms.ppo.config import Config, Hyper
 from benchback.algorithms.ppo.loss import Minibatch, Transition, episode_metrics, learnable, ppo_loss
 from benchback.backends import xla
 from benchback.backends.linen import LAYOUT, MLP
-from benchback.envs.interface import Env, EnvState
+from benchback.envs.interface import Env, EnvState, Step
 from benchback.math import jax as math
 
 
@@ -29,7 +30,10 @@ class ActorCritic(nn.Module):
         self.critic = MLP(self.hidden, 1, 1.0, self.dtype)
 
     def __call__(self, obs: Shaped[Array, "B O"]) -> tuple[Float[Array, "B A"], Float[Array, "B"]]:
-        return self.actor(obs), self.value(obs)
+        return self.policy(obs), self.value(obs)
+
+    def policy(self, obs: Shaped[Array, "B O"]) -> Float[Array, "B A"]:
+        return self.actor(obs)
 
     def value(self, obs: Shaped[Array, "B O"]) -> Float[Array, "B"]:
         return self.critic(obs).squeeze(-1)
@@ -53,37 +57,48 @@ def make(config: Config, env: Env) -> Agent:
     )
 
     @jax.jit
-    def fresh(seed: UInt32[Array, ""]) -> tuple[Any, ...]:
+    def fresh(seed: UInt32[Array | np.ndarray | np.uint32, ""]) -> tuple[Any, ...]:
         key, model_key, env_key = jax.random.split(jax.random.key(seed), 3)
         params = model.init(model_key, jnp.zeros((1, env.observation_size)))["params"]
         return params, optimiser.init(params), env.reset(env_key), key
 
     def init(seed: int, weights: Weights | None = None) -> State:
-        parts = xla.transplant(LAYOUT, weights, *fresh(jnp.uint32(seed)))
-        return State(*parts, xla.as_data(config.hyper, dtype))
+        with xla.compiling_quickly():
+            parts = fresh(np.uint32(seed))
+        return State(*xla.transplant(LAYOUT, weights, *parts), xla.as_data(config.hyper, dtype))
 
     def rollout(state: State) -> tuple[State, Transition]:
         key, env_key, action_key = jax.random.split(state.key, 3)
         env_noise = env.draw(env_key, config.num_steps)
         action_noise = math.gumbel(action_key, (config.num_steps, config.num_envs, env.num_actions), dtype)
-        return jax.lax.scan(rollout_step, state._replace(key=key), (env_noise, action_noise))
+        state, seen = jax.lax.scan(rollout_step, state._replace(key=key), (env_noise, action_noise))
+        return state, appraise(state.params, *seen)
 
-    def rollout_step(state: State, noise: tuple[Any, Float[Array, "E A"]]) -> tuple[State, Transition]:
+    def rollout_step(state: State, noise: tuple[Any, Float[Array, "E A"]]) -> tuple[State, tuple[Any, ...]]:
         env_noise, action_noise = noise
-        obs, variables = state.env.obs, {"params": state.params}
-        logits, value = model.apply(variables, obs)
+        obs = state.env.obs
+        logits: Any = model.apply({"params": state.params}, obs, method="policy")
         action = math.sample(logits, action_noise)
         env_state, step = env.step(state.env, action, env_noise)
-        final_value = jax.lax.cond(
-            step.truncated.any(),
-            lambda: model.apply(variables, step.final_obs, method="value"),
-            lambda: jnp.zeros(config.num_envs, dtype),
-        )
-        transition = Transition(
+        return state._replace(env=env_state), (obs, action, logits, step._replace(obs=None))
+
+    def values(params: Any, obs: Shaped[Array, "T E O"]) -> Float[Array, "T E"]:
+        value: Any = model.apply({"params": params}, obs.reshape(-1, env.observation_size), method="value")
+        return value.reshape(obs.shape[:-1])
+
+    def no_values(params: Any, obs: Shaped[Array, "T E O"]) -> Float[Array, "T E"]:
+        return jnp.zeros(obs.shape[:-1], dtype)
+
+    # Nothing in a step needs a value: those of all steps cost less in one go, outside the loop.
+    def appraise(
+        params: Any, obs: Shaped[Array, "T E O"], action: Int[Array, "T E"], logits: Float[Array, "T E A"], step: Step
+    ) -> Transition:
+        final_value = jax.lax.cond(step.truncated.any(), values, no_values, params, step.final_obs)
+        return Transition(
             obs=obs,
             action=action,
             log_prob=math.log_prob(logits, action),
-            value=value,
+            value=values(params, obs),
             reward=step.reward,
             terminated=step.terminated,
             truncated=step.truncated,
@@ -91,7 +106,6 @@ def make(config: Config, env: Env) -> Agent:
             episode_return=step.episode_return,
             episode_length=step.episode_length,
         )
-        return state._replace(env=env_state), transition
 
     def learn(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
         def objective(params: Any) -> tuple[Float[Array, ""], Metrics]:
@@ -124,7 +138,7 @@ def make(config: Config, env: Env) -> Agent:
         return state, jax.tree.map(jnp.mean, losses) | episode_metrics(math, batch)
 
     def act(state: State, obs: Shaped[Array, "B O"]) -> Int[Array, "B"]:
-        logits, _ = model.apply({"params": state.params}, obs)
+        logits: Any = model.apply({"params": state.params}, obs, method="policy")
         return math.greedy(logits)
 
     def export(state: State) -> Weights:

@@ -4,6 +4,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from flax import nnx
 from jaxtyping import Array, Float, Int, Key, Shaped, UInt32
@@ -13,7 +14,7 @@ from benchback.algorithms.ppo.config import Config, Hyper
 from benchback.algorithms.ppo.loss import Minibatch, Transition, episode_metrics, learnable, ppo_loss
 from benchback.backends import xla
 from benchback.backends.nnx import LAYOUT, MLP
-from benchback.envs.interface import Env, EnvState
+from benchback.envs.interface import Env, EnvState, Step
 from benchback.math import jax as math
 
 
@@ -61,7 +62,7 @@ def make(config: Config, env: Env) -> Agent:
     )
 
     @nnx.jit
-    def fresh(seed: UInt32[Array, ""]) -> tuple[Any, ...]:
+    def fresh(seed: UInt32[Array | np.ndarray | np.uint32, ""]) -> tuple[Any, ...]:
         key, model_key, env_key = jax.random.split(jax.random.key(seed), 3)
         model = ActorCritic(
             env.observation_size, config.hidden, env.num_actions, dtype, rngs=nnx.Rngs(params=model_key)
@@ -70,7 +71,8 @@ def make(config: Config, env: Env) -> Agent:
         return model, optimiser, env.reset(env_key), key
 
     def init(seed: int, weights: Weights | None = None) -> State:
-        model, optimiser, env_state, key = fresh(jnp.uint32(seed))
+        with xla.compiling_quickly():
+            model, optimiser, env_state, key = fresh(np.uint32(seed))
         parts = *nnx.as_pure((nnx.state(model), optimiser.opt_state)), env_state, key
         params, moments, env_state, key = xla.transplant(LAYOUT, weights, *parts)
         nnx.update((model, optimiser.opt_state), nnx.state((params, moments)))
@@ -81,27 +83,41 @@ def make(config: Config, env: Env) -> Agent:
         state.key.set_value(key)
         env_noise = env.draw(env_key, config.num_steps)
         action_noise = math.gumbel(action_key, (config.num_steps, config.num_envs, env.num_actions), dtype)
-        return rollout_steps(state, (env_noise, action_noise))
+        state, seen = rollout_steps(state, (env_noise, action_noise))
+        return state, appraise(state.model, *seen)
 
     # Tree mode (graph=False) suffices where nothing is shared, and costs half where nothing is compiled.
     @nnx.scan(graph=False, in_axes=(nnx.Carry, 0), out_axes=(nnx.Carry, 0))
-    def rollout_steps(state: State, noise: tuple[Any, Float[Array, "E A"]]) -> tuple[State, Transition]:
+    def rollout_steps(state: State, noise: tuple[Any, Float[Array, "E A"]]) -> tuple[State, tuple[Any, ...]]:
         env_noise, action_noise = noise
         env_state = state.env.get_value()
         obs = env_state.obs
-        logits, value = state.model(obs)
+        logits = state.model.actor(obs)
         action = math.sample(logits, action_noise)
         env_state, step = env.step(env_state, action, env_noise)
-        final_value = jax.lax.cond(
-            step.truncated.any(),
-            lambda: state.model.value(step.final_obs),
-            lambda: jnp.zeros(config.num_envs, dtype),
-        )
-        transition = Transition(
+        state.env.set_value(env_state)
+        return state, (obs, action, logits, step._replace(obs=None))
+
+    def values(model: ActorCritic, obs: Shaped[Array, "T E O"]) -> Float[Array, "T E"]:
+        return model.value(obs.reshape(-1, env.observation_size)).reshape(obs.shape[:-1])
+
+    def no_values(model: ActorCritic, obs: Shaped[Array, "T E O"]) -> Float[Array, "T E"]:
+        return jnp.zeros(obs.shape[:-1], dtype)
+
+    # Nothing in a step needs a value: those of all steps cost less in one go, outside the loop.
+    def appraise(
+        model: ActorCritic,
+        obs: Shaped[Array, "T E O"],
+        action: Int[Array, "T E"],
+        logits: Float[Array, "T E A"],
+        step: Step,
+    ) -> Transition:
+        final_value = jax.lax.cond(step.truncated.any(), values, no_values, model, step.final_obs)
+        return Transition(
             obs=obs,
             action=action,
             log_prob=math.log_prob(logits, action),
-            value=value,
+            value=values(model, obs),
             reward=step.reward,
             terminated=step.terminated,
             truncated=step.truncated,
@@ -109,8 +125,6 @@ def make(config: Config, env: Env) -> Agent:
             episode_return=step.episode_return,
             episode_length=step.episode_length,
         )
-        state.env.set_value(env_state)
-        return state, transition
 
     def learn(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
         hyper = state.hyper.get_value()
@@ -142,8 +156,7 @@ def make(config: Config, env: Env) -> Agent:
         return state, jax.tree.map(jnp.mean, losses) | episode_metrics(math, batch)
 
     def act(state: State, obs: Shaped[Array, "B O"]) -> Int[Array, "B"]:
-        logits, _ = state.model(obs)
-        return math.greedy(logits)
+        return math.greedy(state.model.actor(obs))
 
     def export(state: State) -> Weights:
         parts = nnx.state(state.model), state.optimiser.opt_state, state.env, state.key

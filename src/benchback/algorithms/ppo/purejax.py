@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, Key, Shaped, UInt32
 
@@ -12,7 +13,7 @@ from benchback.algorithms.ppo.config import Config, Hyper
 from benchback.algorithms.ppo.loss import Minibatch, Transition, episode_metrics, learnable, ppo_loss
 from benchback.backends import xla
 from benchback.backends.purejax import LAYOUT, Layers, init_mlp, mlp
-from benchback.envs.interface import Env, EnvState
+from benchback.envs.interface import Env, EnvState, Step
 from benchback.math import jax as math
 
 
@@ -24,10 +25,10 @@ class Params(NamedTuple):
 
 
 def forward(params: Params, obs: Shaped[Array, "B O"]) -> tuple[Float[Array, "B A"], Float[Array, "B"]]:
-    return mlp(params.actor, obs), value_of(params, obs)
+    return mlp(params.actor, obs), critic(params, obs)
 
 
-def value_of(params: Params, obs: Shaped[Array, "B O"]) -> Float[Array, "B"]:
+def critic(params: Params, obs: Shaped[Array, "B O"]) -> Float[Array, "B"]:
     return mlp(params.critic, obs).squeeze(-1)
 
 
@@ -48,7 +49,7 @@ def make(config: Config, env: Env) -> Agent:
     )
 
     @jax.jit
-    def fresh(seed: UInt32[Array, ""]) -> tuple[Any, ...]:
+    def fresh(seed: UInt32[Array | np.ndarray | np.uint32, ""]) -> tuple[Any, ...]:
         key, model_key, env_key = jax.random.split(jax.random.key(seed), 3)
         actor_key, critic_key = jax.random.split(model_key)
         torso = (env.observation_size, *config.hidden)
@@ -59,31 +60,45 @@ def make(config: Config, env: Env) -> Agent:
         return params, optimiser.init(params), env.reset(env_key), key
 
     def init(seed: int, weights: Weights | None = None) -> State:
-        parts = xla.transplant(LAYOUT, weights, *fresh(jnp.uint32(seed)))
-        return State(*parts, xla.as_data(config.hyper, dtype))
+        with xla.compiling_quickly():
+            parts = fresh(np.uint32(seed))
+        return State(*xla.transplant(LAYOUT, weights, *parts), xla.as_data(config.hyper, dtype))
 
     def rollout(state: State) -> tuple[State, Transition]:
         key, env_key, action_key = jax.random.split(state.key, 3)
         env_noise = env.draw(env_key, config.num_steps)
         action_noise = math.gumbel(action_key, (config.num_steps, config.num_envs, env.num_actions), dtype)
-        return jax.lax.scan(rollout_step, state._replace(key=key), (env_noise, action_noise))
+        state, seen = jax.lax.scan(rollout_step, state._replace(key=key), (env_noise, action_noise))
+        return state, appraise(state.params, *seen)
 
-    def rollout_step(state: State, noise: tuple[Any, Float[Array, "E A"]]) -> tuple[State, Transition]:
+    def rollout_step(state: State, noise: tuple[Any, Float[Array, "E A"]]) -> tuple[State, tuple[Any, ...]]:
         env_noise, action_noise = noise
         obs = state.env.obs
-        logits, value = forward(state.params, obs)
+        logits = mlp(state.params.actor, obs)
         action = math.sample(logits, action_noise)
         env_state, step = env.step(state.env, action, env_noise)
-        final_value = jax.lax.cond(
-            step.truncated.any(),
-            lambda: value_of(state.params, step.final_obs),
-            lambda: jnp.zeros(config.num_envs, dtype),
-        )
-        transition = Transition(
+        return state._replace(env=env_state), (obs, action, logits, step._replace(obs=None))
+
+    def values(params: Params, obs: Shaped[Array, "T E O"]) -> Float[Array, "T E"]:
+        return critic(params, obs.reshape(-1, env.observation_size)).reshape(obs.shape[:-1])
+
+    def no_values(params: Params, obs: Shaped[Array, "T E O"]) -> Float[Array, "T E"]:
+        return jnp.zeros(obs.shape[:-1], dtype)
+
+    # Nothing in a step needs a value: those of all steps cost less in one go, outside the loop.
+    def appraise(
+        params: Params,
+        obs: Shaped[Array, "T E O"],
+        action: Int[Array, "T E"],
+        logits: Float[Array, "T E A"],
+        step: Step,
+    ) -> Transition:
+        final_value = jax.lax.cond(step.truncated.any(), values, no_values, params, step.final_obs)
+        return Transition(
             obs=obs,
             action=action,
             log_prob=math.log_prob(logits, action),
-            value=value,
+            value=values(params, obs),
             reward=step.reward,
             terminated=step.terminated,
             truncated=step.truncated,
@@ -91,7 +106,6 @@ def make(config: Config, env: Env) -> Agent:
             episode_return=step.episode_return,
             episode_length=step.episode_length,
         )
-        return state._replace(env=env_state), transition
 
     def learn(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
         def objective(params: Params) -> tuple[Float[Array, ""], Metrics]:
@@ -111,7 +125,7 @@ def make(config: Config, env: Env) -> Agent:
         return (state, data), metrics
 
     def update(state: State, batch: Transition) -> tuple[State, Metrics]:
-        last_value = value_of(state.params, state.env.obs)
+        last_value = critic(state.params, state.env.obs)
         data = learnable(math, batch, last_value, state.hyper, config)
         key, shuffle_key = jax.random.split(state.key)
         index = math.minibatch_indices(
@@ -124,8 +138,7 @@ def make(config: Config, env: Env) -> Agent:
         return state, jax.tree.map(jnp.mean, losses) | episode_metrics(math, batch)
 
     def act(state: State, obs: Shaped[Array, "B O"]) -> Int[Array, "B"]:
-        logits, _ = forward(state.params, obs)
-        return math.greedy(logits)
+        return math.greedy(mlp(state.params.actor, obs))
 
     def export(state: State) -> Weights:
         return xla.export(LAYOUT, state.params, state.adam, state.env, state.key)

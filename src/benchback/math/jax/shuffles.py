@@ -10,18 +10,33 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, Key, UInt32
 
-ROUNDS = 6
+ROUNDS, ROUNDS_OF_SMALL = 6, 12
+SMALL_BITS = 6
+"""Halves of two bits mix slowly: after 6 rounds neighbours among 12 rows stay neighbours 4 % too often."""
+
+
+def rounds(size: int) -> int:
+    """Rounds after which no trace of the order is left, judging by the distances between neighbours."""
+    return ROUNDS_OF_SMALL if _bits(size) <= SMALL_BITS else ROUNDS
+
+
+def _bits(size: int) -> int:
+    return max(2, (size - 1).bit_length())
 
 
 def permutation(key: Key[Array, ""], size: int) -> Int[Array, "{size}"]:
-    """A pseudo-random permutation of 0 .. size-1.
+    """A pseudo-random permutation of 0 .. size-1."""
+    return _permutation(jax.random.bits(key, (rounds(size),), jnp.uint32), size)
+
+
+def _permutation(round_key: UInt32[Array, "R"], size: int) -> Int[Array, "{size}"]:
+    """The permutation that the keys of all rounds determine.
 
     An alternating Feistel network on the smallest power of two that holds `size`; where size is not a
     power of two, values outside are sent through again until they fall inside (cycle walking), which
     keeps it a bijection.
     """
-    bits = max(2, (size - 1).bit_length())
-    round_key = jax.random.bits(key, (ROUNDS,), jnp.uint32)
+    bits = _bits(size)
     index = _feistel(jnp.arange(size, dtype=jnp.uint32), round_key, bits)
     if size != 1 << bits:
         index = jax.lax.while_loop(
@@ -36,7 +51,7 @@ def _feistel(x: UInt32[Array, "N"], round_key: UInt32[Array, "R"], bits: int) ->
     low_bits = bits // 2
     low_mask, high_mask = (1 << low_bits) - 1, (1 << (bits - low_bits)) - 1
     low, high = x & low_mask, x >> low_bits
-    for i in range(ROUNDS):
+    for i in range(len(round_key)):
         if i % 2:
             low = low ^ (_scramble(high, round_key[i]) & low_mask)
         else:
@@ -54,8 +69,8 @@ def minibatch_indices(
     key: Key[Array, ""], *, batch_size: int, num_epochs: int, num_minibatches: int
 ) -> Int[Array, "updates minibatch"]:
     """Rows of the batch for each gradient step: every row once per epoch, in a fresh order."""
-    shuffle = jax.vmap(lambda epoch_key: permutation(epoch_key, batch_size))
-    order = shuffle(jax.random.split(key, num_epochs))
+    round_key = jax.random.bits(key, (num_epochs, rounds(batch_size)), jnp.uint32)
+    order = jax.vmap(lambda keys: _permutation(keys, batch_size))(round_key)
     return order.reshape(num_epochs * num_minibatches, batch_size // num_minibatches)
 
 
