@@ -15,8 +15,8 @@ import pytest
 from benchback.errors import InputError
 from benchback.peers import SIDES, WORKLOADS, Plan, campaign, compare, plan_for, schedule, summarise
 from benchback.peers.environments import Environment, Unavailable, cache_folder, is_complete
-from benchback.peers.process import Failed, checked, command_for, differences, environment, measure
-from benchback.peers.sides import PROGRAMS, Side
+from benchback.peers.process import Failed, checked, command_for, differences, measure, program_of
+from benchback.peers.sides import BASELINES, PROGRAMS, Side
 from benchback.stats import geometric_mean, paired_ratio
 
 WORK = WORKLOADS["A"]
@@ -182,21 +182,14 @@ def test_figures_that_are_no_speed_are_refused(field: str, value: Any) -> None:
         checked(json.dumps(outcome(**{field: value})))
 
 
-def test_threads_are_explicit_and_caches_private(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XLA_FLAGS", "--of-somebody-else")
-    variables = environment(3, "place")
-    assert {variables[name] for name in ("NPROC", "OMP_NUM_THREADS", "MKL_NUM_THREADS")} == {"3"}
-    assert variables["TORCHINDUCTOR_CACHE_DIR"].startswith("place")
-    assert "XLA_FLAGS" not in variables
-
-
 def test_all_sides_are_told_the_same_work() -> None:
     told = {command_for(side, WORK, Path("python"), seed=3)[2] for side in SIDES.values()}
     assert told == {json.dumps(WORK.to_dict(3))}
-    assert all((PROGRAMS / side.program).exists() for side in SIDES.values())
+    assert all(program_of(side).exists() for side in SIDES.values())
 
 
 def program(name: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(BASELINES))
     monkeypatch.syspath_prepend(str(PROGRAMS))
     return __import__(name)
 
@@ -270,7 +263,7 @@ def test_pins_are_exact_and_torch_comes_alone(side: Side) -> None:
 def test_programs_for_other_environments_do_not_import_benchback() -> None:
     for side in SIDES.values():
         if not side.own:
-            text = (PROGRAMS / side.program).read_text() + (PROGRAMS / "measuring.py").read_text()
+            text = program_of(side).read_text() + (PROGRAMS / "measuring.py").read_text()
             assert "import benchback" not in text
             assert "from benchback" not in text
 

@@ -32,18 +32,6 @@ class ParityFlags:
 
 
 @dataclass(frozen=True)
-class DemoFlags:
-    """Train PPO on CartPole in all six backends, each in a process of its own, and compare."""
-
-    out: Path = Path("runs/demo")
-    """Folder for the runs; must not exist."""
-    iterations: int = 12
-    """Iterations of 8192 environment steps."""
-    json: bool = False
-    """Print JSON."""
-
-
-@dataclass(frozen=True)
 class PeersFlags:
     """The same PPO work in benchback and its peers: fresh processes, interleaved in blocks, ratios with intervals."""
 
@@ -122,20 +110,6 @@ def parity(arguments: list[str]) -> int:
     limit_threads(1)
     rows = measure(flags.algorithm, flags.backends or tuple(registry.BACKENDS), flags.dtypes, flags.levels or LEVELS)
     return 0 if print_parity(rows, flags.json) else 1
-
-
-def demo(arguments: list[str]) -> int:
-    from benchback.demo import compare_backends
-    from benchback.show.comparisons import print_demo
-
-    flags = parse(DemoFlags, arguments, "demo")
-    if flags.out.exists():
-        raise InputError(f"{flags.out} exists; choose another --out or remove it")
-    if flags.iterations < 3:
-        raise InputError(f"iterations={flags.iterations} must be at least 3 to tell compiling from training")
-    outcome = compare_backends(flags.out, flags.iterations)
-    print_demo(outcome, flags.out, flags.json)
-    return 0 if all(row["parity"] == "pass" and not row["error"] for row in outcome) else 1
 
 
 def peers(arguments: list[str]) -> int:

@@ -1,6 +1,6 @@
 """How much arithmetic an update is, and how fast this machine can do it at best: the limit to hold a time against."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 OBSERVATION_SIZE, NUM_ACTIONS = 4, 2
@@ -24,3 +24,17 @@ def update_flops(batch: int, hidden: Sequence[int], inputs: int = OBSERVATION_SI
 def matmul_flops(batch: int, width: int) -> int:
     """Of the product that dominates: [batch, width] x [width, width]."""
     return 2 * batch * width * width
+
+
+def product(rows: int, width: int) -> Callable[[], None]:
+    """That product by NumPy, which is this machine without any of the frameworks."""
+    import numpy as np
+
+    random = np.random.default_rng(0)
+    left, right = (random.standard_normal((n, width), np.float32) for n in (rows, width))
+    out = np.empty_like(left)
+
+    def multiply() -> None:
+        np.matmul(left, right, out=out)
+
+    return multiply

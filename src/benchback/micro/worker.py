@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from benchback.micro.operations import Subject, operations
+from benchback.micro.work import product
 
 CALLS_TO_SETTLE = 3
 
@@ -33,22 +34,8 @@ def answer(request: dict[str, Any], ready: dict[Subject, dict[str, Callable[[], 
         ready[who] = operations(who)
         return {"compile_s": {name: first_call_s(call) for name, call in ready[who].items()}}
     if request["do"] == "limit":
-        return {"seconds": sample_s(product(who), request["duration_s"])}
+        return {"seconds": sample_s(product(who.batch, who.hidden[-1]), request["duration_s"])}
     return {"seconds": sample_s(ready[who][request["operation"]], request["duration_s"])}
-
-
-def product(who: Subject) -> Callable[[], None]:
-    """The product that dominates an update, [batch, width] x [width, width], by NumPy."""
-    import numpy as np
-
-    random, width = np.random.default_rng(0), who.hidden[-1]
-    rows, weights = (random.standard_normal((n, width), np.float32) for n in (who.batch, width))
-    out = np.empty_like(rows)
-
-    def multiply() -> None:
-        np.matmul(rows, weights, out=out)
-
-    return multiply
 
 
 def first_call_s(call: Callable[[], None]) -> float:

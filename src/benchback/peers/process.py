@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchback.peers.sides import PROGRAMS, Side
+from benchback.bench import host
+from benchback.peers.sides import BASELINES, PROGRAMS, Side
 from benchback.peers.work import Workload
 
 REQUIRED = ("env_steps", "steady_s", "compile_s", "peak_rss_bytes")
-INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "SYSTEMROOT", "LD_LIBRARY_PATH", "CC", "CXX")
 IDENTITY = ("algorithm", "backend", "mode", "unit", "chunk", "seed", "model")
 """Fields of a configuration that name who did the work, not what it was."""
 
@@ -26,30 +26,26 @@ class Failed(Exception):
 
 def command_for(side: Side, work: Workload, python: Path, seed: int) -> list[str]:
     """How the side is started; all sides of a block are told the same work."""
-    return [str(python), str(PROGRAMS / side.program), json.dumps(work.to_dict(seed)), json.dumps(side.options)]
+    return [str(python), str(program_of(side)), json.dumps(work.to_dict(seed)), json.dumps(side.options)]
+
+
+def program_of(side: Side) -> Path:
+    """The side's file, or Failed."""
+    found = next((path for path in (PROGRAMS / side.program, BASELINES / side.program) if path.exists()), None)
+    if found is None:
+        raise Failed(f"{side.program} comes with a checkout of the repository only")
+    return found
 
 
 def measure(command: Sequence[str], threads: int, timeout_s: float) -> dict[str, Any]:
     """What the program found, or Failed."""
     with tempfile.TemporaryDirectory(prefix="benchback-peers-") as caches:
-        code, stdout, stderr = _run(command, environment(threads, caches), timeout_s)
+        # What the programs share is found beside most of them, but not beside the baselines.
+        variables = host.variables(threads, caches) | {"PYTHONPATH": str(PROGRAMS)}
+        code, stdout, stderr = _run(command, variables, timeout_s)
     if code:
         raise Failed(f"exit code {code}: {last_line(stderr) or 'no message'}")
     return checked(last_line(stdout))
-
-
-def environment(threads: int, caches: str) -> dict[str, str]:
-    """Environment variables: few inherited, every thread count explicit, compile caches private and empty."""
-    inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
-    # NPROC is what XLA's CPU client sizes its pool by.
-    counts = ("NPROC", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-    private = {
-        "TMPDIR": caches,
-        "TORCHINDUCTOR_CACHE_DIR": f"{caches}/inductor",
-        "TRITON_CACHE_DIR": f"{caches}/triton",
-    }
-    devices = {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "", "PYTHONDONTWRITEBYTECODE": "1"}
-    return inherited | dict.fromkeys(counts, str(threads)) | private | devices
 
 
 def checked(line: str) -> dict[str, Any]:

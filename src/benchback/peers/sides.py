@@ -11,6 +11,8 @@ from typing import Any
 from benchback.peers.environments import Environment
 
 PROGRAMS = Path(__file__).parent / "programs"
+BASELINES = Path(__file__).parents[3] / "benchmarks"
+"""In a checkout only: programs that nobody should start from."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +21,7 @@ class Side:
 
     name: str
     program: str
-    """File under programs/."""
+    """File under programs/ or benchmarks/."""
     options: dict[str, str] = field(default_factory=dict)
     """What the program is told besides the workload."""
     environment: Environment | None = None

@@ -34,6 +34,10 @@ def _line(rows: Sequence[dict[str, Any]], workload: str, side: str, sides: dict[
         "blocks": len(good),
         "steps_per_s": geometric_mean([_speed(row) for row in good.values()]) if good else None,
         "ratios": {name: found for name in others if (found := _ratio(_by_block(rows, workload, name), good))},
+        "flops_per_s": _middle([row["flops_per_s"] for row in good.values() if "flops_per_s" in row]),
+        "fraction_of_limit": _middle(
+            [row["flops_per_s"] / row["limit_flops_per_s"] for row in good.values() if "flops_per_s" in row]
+        ),
         "compile_s": _middle([row["compile_s"] for row in good.values()]),
         "peak_rss_bytes": _middle([row["peak_rss_bytes"] for row in good.values()]),
         "episode_return": statistics.fmean(returns) if returns else None,

@@ -6,7 +6,12 @@ from typing import Any
 
 from measuring import main, time_after_warm_up, time_twice  # pyright: ignore[reportMissingImports]
 
+from benchback.micro.work import matmul_flops, product, update_flops
+from benchback.micro.worker import sample_s
 from benchback.train import Run, advance, build
+
+PRODUCT_S = 0.3
+"""Time to spend on the products alone."""
 
 
 def measure(work: SimpleNamespace, options: dict[str, str]) -> dict[str, Any]:
@@ -23,7 +28,21 @@ def measure(work: SimpleNamespace, options: dict[str, str]) -> dict[str, Any]:
         episode_return = last_finite(list(metrics["episode_return"]))
     else:
         times, episode_return = step_by_step(agent, backend, work)
-    return times | {"episode_return": episode_return, "config": run.to_dict() | {"env": work.env}}
+    found = {"episode_return": episode_return, "config": run.to_dict() | {"env": work.env}}
+    return times | found | arithmetic(agent, run, times)
+
+
+def arithmetic(agent: Any, run: Run, times: dict[str, Any]) -> dict[str, float]:
+    """Operations per second in the matrix products of all updates, and those of the same products by themselves."""
+    weights = agent.export(agent.init(0, None))
+    inputs, actions = weights["actor/0/kernel"].shape[0], weights["actor/2/kernel"].shape[1]
+    rows = run.config.batch_size // run.config.num_minibatches
+    per_step = update_flops(1, run.config.hidden, inputs, actions) * run.config.num_epochs
+    product_s = sample_s(product(rows, run.config.hidden[-1]), PRODUCT_S)
+    return {
+        "flops_per_s": per_step * times["env_steps"] / times["steady_s"],
+        "limit_flops_per_s": matmul_flops(rows, run.config.hidden[-1]) / product_s,
+    }
 
 
 def step_by_step(agent: Any, backend: Any, work: SimpleNamespace) -> tuple[dict[str, Any], float]:

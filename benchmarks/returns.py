@@ -1,0 +1,76 @@
+"""Does speed cost learning? Final returns over ten seeds: benchback's one program against PureJaxRL's way.
+
+    python benchmarks/returns.py            # about five minutes on one core
+
+Both sides train on workload A (CartPole, 32 environments x 256 steps) for 60 iterations, compile once and run every
+seed. A run's return is the mean over the episodes that ended in its last ten iterations.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from benchback.peers.sides import PROGRAMS
+from benchback.peers.work import WORKLOADS
+
+SEEDS = 10
+ITERATIONS = 60
+TAIL = 10
+
+OWN = """
+import sys, json, numpy as np
+from types import SimpleNamespace
+from own import run_of
+from benchback.train import build
+work, seeds, tail = SimpleNamespace(**json.loads(sys.argv[1])), int(sys.argv[2]), int(sys.argv[3])
+agent, backend = build(run_of(work, {"backend": "purejax", "mode": "jit", "unit": "chunk", "suite": "gymnax"}))
+for seed in range(seeds):
+    _, metrics = agent.iterate(agent.init(seed, None))
+    found = backend.fetch({name: metrics[name] for name in ("episode_return", "episodes")})
+    kept = found["episodes"][-tail:] > 0
+    print(float(np.average(found["episode_return"][-tail:][kept], weights=found["episodes"][-tail:][kept])), flush=True)
+"""
+STYLE = """
+import sys, json, jax, numpy as np
+from types import SimpleNamespace
+from purejax_style import make_train
+work, seeds, tail = SimpleNamespace(**json.loads(sys.argv[1])), int(sys.argv[2]), int(sys.argv[3])
+program = jax.jit(make_train(work))
+for seed in range(seeds):
+    _, info = program(jax.random.PRNGKey(seed))
+    ended = np.asarray(info["returned_episode"][-tail:])
+    print(float(np.asarray(info["returned_episode_returns"][-tail:])[ended].mean()), flush=True)
+"""
+
+
+def returns(code: str, seeds: int) -> np.ndarray:
+    """The final return of every seed, from one process."""
+    work = WORKLOADS["A"].shortened(ITERATIONS).to_dict(0)
+    command = [sys.executable, "-c", code, json.dumps(work), str(seeds), str(TAIL)]
+    process = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(PROGRAMS))
+    return np.array([float(line) for line in process.stdout.split()])
+
+
+def main() -> None:
+    """Print both distributions and the interval of their difference (Welch)."""
+    from scipy import stats
+
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=SEEDS)
+    seeds = parser.parse_args().seeds
+    own, style = returns(OWN, seeds), returns(STYLE, seeds)
+    for name, values in (("benchback purejax", own), ("PureJaxRL's way", style)):
+        print(f"{name}: {values.mean():.1f} +- {values.std(ddof=1):.1f} over {len(values)} seeds: {values.round(1)}")
+    test = stats.ttest_ind(own, style, equal_var=False)
+    low, high = test.confidence_interval(0.95)
+    rank = stats.mannwhitneyu(own, style).pvalue
+    print(f"difference {own.mean() - style.mean():+.1f} [{low:+.1f}, {high:+.1f}]")
+    print(f"p of no difference: {test.pvalue:.2f} (Welch), {rank:.2f} (ranks)")
+
+
+if __name__ == "__main__":
+    main()
