@@ -102,31 +102,68 @@ def default_path(run: Run) -> Path:
     return Path("runs") / f"{run.algorithm}-{run.backend}-{suite}-{name}-{run.compile_mode}-{run.unit}-seed{run.seed}"
 
 
-class _UniqueKeys(yaml.SafeLoader):
-    """A safe loader that refuses a key given twice."""
+MOST_BYTES = 32 * 1024
+"""Of a YAML file: twenty times what a whole configuration takes, and read in less than a second."""
+DEEPEST = 20
 
 
-def _mapping(loader: _UniqueKeys, node: yaml.MappingNode) -> dict[Any, Any]:
-    keys = [loader.construct_object(key) for key, _ in node.value]
-    for key in keys:
-        if keys.count(key) > 1:
-            raise InputError(f"{key} is given twice in line {node.start_mark.line + 1} and after; keep one")
-    return {key: loader.construct_object(value, deep=True) for key, (_, value) in zip(keys, node.value, strict=True)}
+STUMBLES = (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError)
+"""What the YAML library raises over nesting, keys that are lists, dates that do not exist, and tags that do not fit."""
 
 
-_UniqueKeys.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+class _Plain(yaml.SafeLoader):
+    """A safe loader that refuses a key given twice, deep nesting, and aliases: a page of them can be gigabytes."""
+
+    depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        mark = self.peek_event().start_mark
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.MarkedYAMLError(None, None, "aliases are not read; write the value out", mark)
+        if self.depth == DEEPEST:
+            raise yaml.MarkedYAMLError(None, None, f"nested more than {DEEPEST} deep", mark)
+        self.depth += 1
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+
+def _mapping(loader: _Plain, node: yaml.MappingNode) -> dict[Any, Any]:
+    found: dict[Any, Any] = {}
+    for key_node, value_node in node.value:
+        key = loader.construct_object(key_node, deep=True)
+        if key in found:
+            raise InputError(f"{str(key)[:60]} is given twice in line {node.start_mark.line + 1} and after; keep one")
+        found[key] = loader.construct_object(value_node, deep=True)
+    return found
+
+
+_Plain.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file; tags that would run code and duplicate keys are refused."""
+    """The mapping in a YAML file; tags that would run code, duplicate keys, aliases and large files are refused."""
     try:
-        content = yaml.load(path.read_text(), _UniqueKeys)
+        content = yaml.load(_text(path), _Plain)
     except OSError as error:
         raise InputError(f"--config {path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
         raise InputError(f"--config {path}: not a text file; give YAML as in a run folder's config.yaml") from None
-    except yaml.YAMLError as error:
-        raise InputError(f"--config {path}: not plain YAML ({' '.join(str(error).split())})") from None
+    except (yaml.YAMLError, *STUMBLES) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"--config {path}: not plain YAML ({reason or type(error).__name__})") from None
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
         raise InputError(f"--config {path}: must be a mapping of field names to values, e.g. `num_envs: 32`")
     return content
+
+
+def _text(path: Path) -> str:
+    if not path.exists():
+        raise InputError(f"--config {path}: cannot be read (No such file or directory)")
+    if not path.is_file():
+        raise InputError(f"--config {path}: cannot be read (not a file)")
+    with path.open(encoding="utf-8") as file:
+        text = file.read(MOST_BYTES + 1)
+    if len(text) > MOST_BYTES:
+        raise InputError(f"--config {path}: larger than {MOST_BYTES} bytes; give YAML as in a run folder's config.yaml")
+    return text

@@ -6,9 +6,10 @@ It can be stopped and started again at any point, and several may work on one st
 import gc
 import os
 import socket
+import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -32,29 +33,54 @@ BLOCKS_AT_ONCE = 2
 """Blocks added to a group that is not precise enough: an even number keeps orders balanced with their reverse."""
 POLL_S = 0.5
 
-Launch = Callable[[Cell, int, float, Callable[[], bool]], Ended]
+Tick = Callable[[], bool]
+"""Called a few times a second by what takes long; False ends it."""
+Launch = Callable[[Cell, int, float, Tick], Ended]
+Prove = Callable[[Iterable[str], Iterable[str], Mapping[str, Any], Tick], dict[str, str]]
 
 
 @dataclass
 class Watch:
-    """What a coordinator tells whoever looks on, and asks of them. Called between runs only, never during one."""
+    """What a coordinator tells whoever looks on, between runs only, and what it works with."""
 
     asked_to_stop: Callable[[], bool] = lambda: False
     started: Callable[[Slot, Cell], None] = lambda slot, cell: None
     finished: Callable[[Slot, Cell, Attempt], None] = lambda slot, cell, attempt: None
     said: Callable[[str], None] = lambda line: None
     launch: Launch = field(default=run_cell)
+    prove: Prove = field(default=gate.verdicts)
+    """Whether backends compute the same: `algorithm/backend` -> `pass` or why not."""
+    sample: Callable[[], dict[str, float]] = host.sample
+    """Counters of the machine; what changes between two of them is noise."""
+    canary: Callable[[], dict[str, float]] = host.canary
 
 
-def open_campaign(path: Path, study: Study, *, seed: int = 0, note: str = "", new_stratum: bool = False) -> Store:
-    """The store of this study at `path`, made with its whole schedule if it is not there; wrong ones are refused."""
-    machine = host.fingerprint()
+def open_campaign(
+    path: Path,
+    study: Study,
+    *,
+    seed: int = 0,
+    note: str = "",
+    new_stratum: bool = False,
+    machine: Mapping[str, Any] | None = None,
+) -> Store:
+    """The store of this study at `path`, made with its whole schedule if it is not there; wrong ones are refused.
+
+    `machine` is the fingerprint of the one that will run it: this one's unless given.
+    """
+    machine = machine or host.fingerprint()
+    check_fit(study, machine)
     if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
         cells, slots = plan.schedule(study, seed)
         campaign = {"study": study.to_dict(), "study_id": study.id, "seed": seed, "note": note}
         campaign |= {"comparable": study.comparable, "benchback": __version__, "fingerprint": machine}
-        return create(path, campaign, cells, slots)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            return create(path, campaign, cells, slots)
+        except InputError:
+            if not path.exists():
+                raise
+            # Another coordinator has made it meanwhile: join it.
     store = open_store(path)
     try:
         campaign = store.campaign()
@@ -63,14 +89,21 @@ def open_campaign(path: Path, study: Study, *, seed: int = 0, note: str = "", ne
                 f"{path} holds the study {campaign['study']['name']} with other configurations; "
                 "choose another --store, or run it as it was begun"
             )
-        _check_machine(store, machine, new_stratum)
+        _check_machine(store, study, machine, new_stratum)
     except BaseException:
         store.close()
         raise
     return store
 
 
-def _check_machine(store: Store, machine: Mapping[str, Any], new_stratum: bool) -> None:
+def check_fit(study: Study, machine: Mapping[str, Any]) -> None:
+    """Refuse a study that this machine cannot run, before anything is."""
+    host.processors(max(cell.threads for cell in study.cells))
+    if any(cell.device == "gpu" for cell in study.cells) and not machine.get("gpu"):
+        raise InputError(f"study {study.name} has device=gpu and no NVIDIA GPU answers here; use device=cpu")
+
+
+def _check_machine(store: Store, study: Study, machine: Mapping[str, Any], new_stratum: bool) -> None:
     changed = host.difference(store.strata()[-1], machine)
     if changed and not new_stratum:
         raise InputError(
@@ -78,20 +111,27 @@ def _check_machine(store: Store, machine: Mapping[str, Any], new_stratum: bool) 
             "restore it, or continue apart from the earlier runs with --new-stratum"
         )
     if changed:
-        campaign = store.campaign()
-        stratum, cells = store.add_stratum(machine), list(store.cells().values())
-        blocks = campaign["study"]["min_blocks"]
-        for group in dict.fromkeys(cell.group for cell in cells):
-            store.add_slots(plan.extend(cells, store.slots(), group, blocks, campaign["seed"], stratum))
-        store.add_event("stratum", {"number": stratum, "changed": changed})
+        number = len(store.strata())
+        try:
+            store.add_stratum(machine, plan.again(study, store.slots(), store.campaign()["seed"], number))
+        except ValueError:
+            # Another coordinator opened it meanwhile; if it is for this machine, join it.
+            if host.difference(store.strata()[-1], machine):
+                raise
+        else:
+            store.add_event("stratum", {"number": number, "changed": changed})
 
 
 def work(store: Store, study: Study, watch: Watch) -> bool:
     """Run what is open until nothing is; False if asked to stop before. Extends groups that are not precise enough."""
     stratum = len(store.strata()) - 1
-    store.forget(owner_is_gone)
-    prove(store, study, watch)
-    worker = Worker(store, study, watch, stratum)
+    # This process holds nothing yet: who did under its name was another, and is gone.
+    store.forget(lambda name: name == owner() or owner_is_gone(name))
+    try:
+        prove(store, watch)
+    except Interrupted:
+        return False
+    worker = Worker(store, study, watch, stratum, store.cells())
     while not watch.asked_to_stop():
         claim = store.claim(owner(), LEASE_S, stratum)
         if claim is not None:
@@ -105,15 +145,16 @@ def work(store: Store, study: Study, watch: Watch) -> bool:
     return False
 
 
-def prove(store: Store, study: Study, watch: Watch) -> None:
-    """Have the parity of every backend of the study on record, for the code as it is now."""
+def prove(store: Store, watch: Watch) -> None:
+    """Have the parity of every backend of the study on record, for the code as it is now; what failed is tried anew."""
     machine = store.strata()[-1]
-    known = [event for event in store.events() if event.kind == "parity"]
-    if known and known[-1].detail["code"] == machine.get("code"):
+    known = [event.detail for event in store.events() if event.kind == "parity"]
+    if known and known[-1]["code"] == machine.get("code") and set(known[-1]["verdicts"].values()) == {"pass"}:
         return
     watch.said("proving that the backends compute the same")
-    cells = store.cells().values()
-    found = gate.verdicts((c.run["algorithm"] for c in cells), (c.run["backend"] for c in cells), machine)
+    runs = [cell.run for cell in store.cells().values()]
+    algorithms, backends = ({run[name] for run in runs} for name in ("algorithm", "backend"))
+    found = watch.prove(algorithms, backends, machine, lambda: not watch.asked_to_stop())
     store.add_event("parity", {"code": machine.get("code"), "levels": gate.LEVELS, "verdicts": found})
 
 
@@ -125,16 +166,19 @@ class Worker:
     study: Study
     watch: Watch
     stratum: int
+    cells: Mapping[str, Cell]
     block: tuple[str, int] | None = None
 
     def fill(self, claim: Claim) -> None:
         """Run the slot and store what came of it; a claim that is lost, or an interruption, stores nothing."""
-        cell = self.store.cells()[claim.slot.cell]
+        cell = self.cells[claim.slot.cell]
         block = cell.group, claim.slot.block
         if block != self.block:
             self.close_block()
             self.sing(block, "before")
             self.block = block
+        if self.watch.asked_to_stop():
+            return self.store.release(claim)
         self.watch.started(claim.slot, cell)
         try:
             attempt = self.attempt(claim, cell)
@@ -148,10 +192,10 @@ class Worker:
 
     def attempt(self, claim: Claim, cell: Cell) -> Attempt:
         """One run, with what the machine did meanwhile."""
-        started_at, before = datetime.now(UTC).isoformat(timespec="milliseconds"), host.sample()
+        started_at, before = datetime.now(UTC).isoformat(timespec="milliseconds"), self.watch.sample()
         lease = Lease(self.store, claim, self.watch.asked_to_stop)
         ended = self.watch.launch(cell, claim.slot.seed, self.study.timeout_s, lease.tick)
-        noise = host.between(before, host.sample())
+        noise = host.between(before, self.watch.sample())
         tags = list(ended.tags)
         if host.violations(noise):
             # Both are kept; only `noise` has the slot run again.
@@ -177,10 +221,13 @@ class Worker:
         self.block = None
 
     def sing(self, block: tuple[str, int], when: str) -> None:
-        """Keep what the canary measures."""
+        """Keep what the canary measures, or that it could not."""
         group, number = block
         place = {"group": group, "block": number, "stratum": self.stratum, "when": when}
-        self.store.add_canary(place | host.canary())
+        try:
+            self.store.add_canary(place | self.watch.canary())
+        except subprocess.CalledProcessError as error:
+            self.store.add_event("canary", place | {"failed": str(error)})
 
 
 @dataclass
@@ -201,25 +248,32 @@ class Lease:
 
 
 def extend_groups(store: Store, study: Study, stratum: int, watch: Watch) -> bool:
-    """Append blocks to every group whose ratios are not known well enough; whether any was."""
+    """Append blocks to every group whose ratios are not known well enough; whether there is more to run."""
     if study.order != "protocol":
         return False
     cells, slots = store.cells(), store.slots()
-    times = block_times(store, stratum)
-    more = False
+    counts = store.progress(stratum)
+    if counts.open or counts.running:
+        return True  # another coordinator has extended them meanwhile: first see what comes of it
+    times, seed = block_times(store, stratum), store.campaign()["seed"]
+    added: list[Slot] = []
+    extended = []
     for group in dict.fromkeys(cell.group for cell in cells.values()):
         members = [cell.id for cell in cells.values() if cell.group == group]
         blocks = 1 + max(slot.block for slot in slots if slot.cell in members and slot.stratum == stratum)
         wanted = min(BLOCKS_AT_ONCE, study.max_blocks - blocks)
         pairs = plan.undecided(complete(times, members), study.precision)
         if wanted > 0 and pairs:
-            added = plan.extend(list(cells.values()), slots, group, wanted, store.campaign()["seed"], stratum)
-            with suppress(ValueError):  # another coordinator was faster; what it added will be found open
-                store.add_slots(added)
-            store.add_event("extended", {"group": group, "blocks": wanted, "undecided": len(pairs)})
-            watch.said(f"{len(pairs)} comparisons are not precise enough: {wanted} more blocks")
-            slots, more = store.slots(), True
-    return more
+            added += plan.extend(list(cells.values()), [*slots, *added], group, wanted, seed, stratum)
+            extended.append({"group": group, "blocks": wanted, "undecided": len(pairs)})
+    if not added:
+        return False
+    with suppress(ValueError):  # another coordinator was faster; what it added will be found open
+        store.add_slots(added)
+        for what in extended:
+            store.add_event("extended", what)
+            watch.said(f"{what['undecided']} comparisons are not precise enough: {what['blocks']} more blocks")
+    return True
 
 
 def block_times(store: Store, stratum: int) -> dict[str, dict[int, float]]:
@@ -288,6 +342,6 @@ def owner_is_gone(name: str) -> bool:
         os.kill(int(process), 0)
     except ProcessLookupError:
         return True
-    except PermissionError:
+    except (PermissionError, ValueError, OverflowError):
         return False
     return False

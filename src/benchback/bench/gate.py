@@ -4,25 +4,36 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from benchback.bench.launch import TICK_S, Interrupted, end_group
 from benchback.bench.record import digest
 
 LEVELS = ("L0", "L1", "L2")
 """Forward pass to twenty gradient steps against the oracle: what fits in a minute."""
 CODE = ("code", "python", "cpu")
 """Parts of a fingerprint, besides the versions, on which the numbers depend."""
+TIMEOUT_S = 1800.0
+Tick = Callable[[], bool]
+"""Called a few times a second; False ends what is under way (Interrupted)."""
 
 
 def verdicts(
-    algorithms: Iterable[str], backends: Iterable[str], fingerprint: Mapping[str, Any], cache: Path | None = None
+    algorithms: Iterable[str],
+    backends: Iterable[str],
+    fingerprint: Mapping[str, Any],
+    tick: Tick = lambda: True,
+    cache: Path | None = None,
 ) -> dict[str, str]:
     """`algorithm/backend` -> `pass` or why not; measured once for each state of code, versions and processor."""
     found = {}
     for algorithm in sorted(set(algorithms)):
-        known = _known(algorithm, fingerprint, cache or default_cache())
+        known = _known(algorithm, fingerprint, tick, cache or default_cache())
         for backend in sorted(set(backends)):
             found[f"{algorithm}/{backend}"] = known.get(backend, "not measured")
     return found
@@ -34,29 +45,30 @@ def default_cache() -> Path:
     return Path(root) / "benchback" / "parity"
 
 
-def _known(algorithm: str, fingerprint: Mapping[str, Any], cache: Path) -> dict[str, str]:
+def _known(algorithm: str, fingerprint: Mapping[str, Any], tick: Tick, cache: Path) -> dict[str, str]:
     relevant = {name: x for name, x in fingerprint.items() if name in CODE or name.startswith("version ")}
     file = cache / f"{digest([algorithm, LEVELS, relevant])}.json"
-    try:
-        return json.loads(file.read_text())
-    except (OSError, ValueError):
-        pass
-    found = measure(algorithm)
+    with suppress(OSError, ValueError):
+        remembered = json.loads(file.read_text())
+        if isinstance(remembered, dict):
+            return remembered
+    found = measure(algorithm, tick)
     # A failure may be the machine's of the moment; only success is remembered.
     if found and set(found.values()) == {"pass"}:
-        cache.mkdir(parents=True, exist_ok=True)
-        draft = file.with_suffix(f".{os.getpid()}")
-        draft.write_text(json.dumps(found))
-        draft.replace(file)
+        with suppress(OSError):  # remembering saves a minute; a home that cannot be written costs nothing else
+            cache.mkdir(parents=True, exist_ok=True)
+            draft = file.with_suffix(f".{os.getpid()}")
+            draft.write_text(json.dumps(found))
+            draft.replace(file)
     return found
 
 
-def measure(algorithm: str) -> dict[str, str]:
-    """Every backend's verdict, from a process of its own."""
+def measure(algorithm: str, tick: Tick = lambda: True) -> dict[str, str]:
+    """Every backend's verdict, from a process of its own; none if it did not come to one."""
     command = [sys.executable, "-m", "benchback", "parity", "--algorithm", algorithm, "--levels", *LEVELS]
-    process = subprocess.run([*command, "--dtypes", "float32", "--json"], capture_output=True, text=True)
+    output = _output([*command, "--dtypes", "float32", "--json"], tick)
     try:
-        rows = json.loads(process.stdout)["rows"]
+        rows = json.loads(output)["rows"]
     except (ValueError, KeyError):
         return {}
     found = {row["backend"]: "pass" for row in rows}
@@ -64,3 +76,20 @@ def measure(algorithm: str) -> dict[str, str]:
         if not row["ok"]:
             found[row["backend"]] = f"fail: {row['level']} {row['quantity']} off by {row['deviation']:.1e}"
     return found
+
+
+def _output(command: list[str], tick: Tick) -> str:
+    """What a command prints, while `tick` lets it."""
+    deadline = time.monotonic() + TIMEOUT_S
+    with tempfile.TemporaryFile("w+") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.DEVNULL, start_new_session=True)
+        try:
+            while process.poll() is None and time.monotonic() < deadline:
+                if not tick():
+                    raise Interrupted
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(TICK_S)
+        finally:
+            end_group(process)
+        output.seek(0)
+        return output.read()

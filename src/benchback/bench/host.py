@@ -132,7 +132,10 @@ def canary() -> dict[str, float]:
     code = "import json; from benchback.bench import host; print(json.dumps(host.canary_work()))"
     with tempfile.TemporaryDirectory(prefix="benchback-canary-") as caches:
         command = [sys.executable, "-c", code]
-        done = subprocess.run(command, env=variables(1, caches), capture_output=True, text=True, check=True)
+        # In a group of its own: who interrupts the coordinator at a terminal does not mean the canary.
+        done = subprocess.run(
+            command, env=variables(1, caches), capture_output=True, text=True, check=True, start_new_session=True
+        )
     return json.loads(done.stdout)
 
 

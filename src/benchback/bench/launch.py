@@ -1,6 +1,7 @@
 """Isolation: one fresh process per run, in a group of its own, with private caches, a time limit and a capped log."""
 
 import contextlib
+import ctypes
 import json
 import os
 import selectors
@@ -10,19 +11,23 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import psutil
+
 from benchback.bench import host
 from benchback.bench.record import Cell, Outcome
-from benchback.bench.wire import Garbled, Reader
+from benchback.bench.wire import Garbled, Reader, parse_record
 from benchback.bench.worker import Job
 
 LOG_BYTES = 64 * 1024
 GRACE_S = 1.0
 """Between asking a process to end and ending it."""
 TICK_S = 0.25
+STRAYS_S = 5.0
+"""For how long processes that a run left behind are hunted down."""
 COMMAND = (sys.executable, "-m", "benchback.bench.worker")
 
 
@@ -56,9 +61,20 @@ def run_cell(
         job = Job(cell, seed, time.monotonic(), os.getpid())
         pinned = cell.threads if cell.division == "matched" else None
         ended = supervise(command, variables, json.dumps(job.to_dict()), timeout_s, tick, pinned)
-    if ended.outcome == "ok" and [m["kind"] for m in ended.messages] != ["record"]:
-        return Ended("garbled", "the worker ended without sending its record", ended.log, ended.duration_s)
+    if ended.outcome == "ok" and (fault := record_fault(ended.messages)):
+        return Ended("garbled", fault, ended.log, ended.duration_s)
     return ended
+
+
+def record_fault(messages: Sequence[dict[str, Any]]) -> str:
+    """What keeps the messages of a worker that says all went well from being one record; empty if nothing."""
+    if not messages:
+        return "the worker ended without sending its record"
+    try:
+        parse_record(messages[0].get("record"))
+    except Garbled as error:
+        return str(error)
+    return ""
 
 
 def supervise(
@@ -70,20 +86,12 @@ def supervise(
     processors: int | None = None,
 ) -> Ended:
     """Run `command FD` to its end, whatever it does, and say how it ended. Nothing it started survives it."""
-    frames_out, frames_in = os.pipe()
+    adopt_orphans()
+    known = {child.pid for child in psutil.Process().children()}
     out_of_memory = host.out_of_memory_kills()
     started = time.monotonic()
-    process = subprocess.Popen(
-        [*command, str(frames_in)],
-        env=variables,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        pass_fds=(frames_in,),
-        start_new_session=True,
-    )
-    os.close(frames_in)
-    listener = Listener(process, frames_out)
+    process, frames = _start(command, variables)
+    listener = Listener(process, frames)
     try:
         if processors:
             host.pin(process.pid, processors)
@@ -91,6 +99,7 @@ def supervise(
         timed_out = not listener.until_exit(started + timeout_s, tick)
     finally:
         end_group(process)
+        end_strays(known)
         listener.drain()
         listener.close()
     killed_for_memory = host.out_of_memory_kills() > out_of_memory
@@ -100,13 +109,32 @@ def supervise(
     return Ended(outcome, detail, listener.log_text(), time.monotonic() - started, listener.messages)
 
 
+def _start(command: Sequence[str], variables: dict[str, str]) -> tuple[subprocess.Popen, int]:
+    """A process in a group of its own, and the end of the pipe from which its frames are read."""
+    frames_out, frames_in = os.pipe()
+    try:
+        process = subprocess.Popen(
+            [*command, str(frames_in)],
+            env=variables,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            pass_fds=(frames_in,),
+            start_new_session=True,
+        )
+    except BaseException:
+        os.close(frames_out)
+        raise
+    finally:
+        os.close(frames_in)
+    return process, frames_out
+
+
 def _tell(process: subprocess.Popen, job: str) -> None:
     assert process.stdin is not None
-    try:
+    # A process that died before it could listen has an exit code that says how.
+    with contextlib.suppress(BrokenPipeError), process.stdin:
         process.stdin.write(job.encode())
-        process.stdin.close()
-    except BrokenPipeError:
-        pass  # it died before it could listen; its exit code says how
 
 
 class Listener:
@@ -124,8 +152,8 @@ class Listener:
             self.selector.register(descriptor, selectors.EVENT_READ)
 
     def until_exit(self, deadline: float, tick: Callable[[], bool]) -> bool:
-        """Listen until the process has ended; False if the deadline came first or it talks nonsense for ever."""
-        while self.process.poll() is None:
+        """Listen until the process has ended or talks nonsense; False if the deadline came first."""
+        while self.process.poll() is None and not self.garbled:
             if time.monotonic() > deadline:
                 return False
             if not tick():
@@ -157,22 +185,27 @@ class Listener:
             self.log_bytes -= len(self.log.popleft())
 
     def understand(self, piece: bytes) -> None:
-        """Append the messages in it; after the first that is not one, listen no more."""
+        """Take the message in it; after a second one, or what is none, listen no more."""
         if self.garbled:
             return
         try:
-            self.messages.extend(self.reader.feed(piece))
+            for message in self.reader.feed(piece):
+                if self.messages:
+                    raise Garbled("the worker sent more than one message")
+                self.messages.append(message)
         except Garbled as error:
             self.garbled = str(error)
 
     def drain(self) -> None:
-        """What is left in the pipes of a process that has ended."""
-        while self.selector.get_map() and self.read(0):
+        """What is left in the pipes of a process that has ended; not for ever, if another still writes to them."""
+        deadline = time.monotonic() + GRACE_S
+        while self.selector.get_map() and self.read(0.0) and time.monotonic() < deadline:
             pass
 
     def log_text(self) -> str:
-        """The end of what it wrote to stdout and stderr."""
-        return b"".join(self.log)[-LOG_BYTES:].decode(errors="replace")
+        """The end of what it wrote to stdout and stderr, in at most LOG_BYTES of UTF-8 whatever it was."""
+        text = b"".join(self.log)[-LOG_BYTES:].decode(errors="replace")
+        return text.encode()[-LOG_BYTES:].decode(errors="ignore")
 
     def close(self) -> None:
         """Give the pipes back."""
@@ -197,22 +230,53 @@ def _signal_group(group: int, number: signal.Signals) -> None:
         os.killpg(group, number)
 
 
+def adopt_orphans() -> None:
+    """Ask the system to give us, not its first process, what loses its parent among our descendants."""
+    if sys.platform == "linux":
+        PR_SET_CHILD_SUBREAPER = 36
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def end_strays(known: Collection[int]) -> None:
+    """End all children but the known ones: orphans of a run that had left its group. Theirs come to us in turn."""
+    deadline = time.monotonic() + STRAYS_S
+    while strays := [child for child in psutil.Process().children() if child.pid not in known]:
+        for stray in strays:
+            with contextlib.suppress(psutil.Error):
+                stray.kill()
+                stray.wait(GRACE_S)
+        if time.monotonic() > deadline:
+            return
+
+
 OUT_OF_MEMORY = ("MemoryError", "RESOURCE_EXHAUSTED", "OutOfMemoryError", "std::bad_alloc", "Cannot allocate memory")
+FRAMES_NOTE = "--------------------\nFor simplicity, JAX has removed its internal frames"
+"""What JAX writes after the message of an exception."""
+LAST_LINES = 5
 
 
 def classify(code: int, timed_out: bool, garbled: str, log: str, killed_for_memory: bool) -> tuple[Outcome, str]:
     """The outcome of a process, and one line that says why."""
-    last = next((line.strip() for line in reversed(log.splitlines()) if line.strip()), "")[:300]
+    lines = [line.strip()[:300] for line in log.partition(FRAMES_NOTE)[0].splitlines() if line.strip()]
+    starved = [line for line in lines[-LAST_LINES:] if any(word in line for word in OUT_OF_MEMORY)]
     if timed_out:
         return "timeout", ""
     if garbled:
         return "garbled", garbled
     if killed_for_memory and code:
         return "memory", "killed by the system for want of memory"
-    if code and any(word in last for word in OUT_OF_MEMORY):
-        return "memory", last
+    if code and starved:
+        return "memory", starved[-1]
     if code < 0:
-        return "signal", f"ended by {signal.Signals(-code).name}"
+        return "signal", f"ended by {signal_name(-code)}"
     if code:
-        return "error", f"exit code {code}: {last or 'no message'}"
+        return "error", f"exit code {code}: {lines[-1] if lines else 'no message'}"
     return "ok", ""
+
+
+def signal_name(number: int) -> str:
+    """SIGKILL, or `signal 40` where a number has no name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

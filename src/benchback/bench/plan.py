@@ -65,6 +65,12 @@ def extend(
     return more
 
 
+def again(study: Study, slots: Sequence[Slot], seed: int, stratum: int) -> list[Slot]:
+    """The whole schedule once more for a new stratum, in the study's own order, to be run after all of `slots`."""
+    order = 1 + max((s.order for s in slots), default=-1)
+    return [replace(slot, order=order + slot.order, stratum=stratum) for slot in schedule(study, seed)[1]]
+
+
 def block_seed(seed: int, block: int) -> int:
     """The seed that all variants of a block share: one per block number, no two alike in a campaign."""
     start = int(np.random.default_rng([seed, 1]).integers(2**32))

@@ -201,11 +201,14 @@ class Store:
         """Fingerprints of the machine states; the place in the list is the stratum's number."""
         return self._bodies("stratum")
 
-    def add_stratum(self, fingerprint: Mapping[str, Any]) -> int:
-        """Number of a new machine state, never pooled with the others."""
+    def add_stratum(self, fingerprint: Mapping[str, Any], slots: Sequence[Slot] = ()) -> int:
+        """Number of a new machine state, never pooled with the others; it comes with its slots or not at all."""
         with transaction(self.connection, self.path):
             number = self.connection.execute("SELECT count(*) FROM stratum").fetchone()[0]
+            if any(slot.stratum != number for slot in slots):
+                raise ValueError(f"the new stratum is {number}, and not all of its slots say so")
             schema.insert(self.connection, "stratum", {"number": number, "body": canonical(fingerprint)})
+            _append_slots(self.connection, slots)
         return number
 
     def canaries(self) -> list[dict[str, Any]]:

@@ -111,7 +111,7 @@ def perform(job: Job) -> Record:
         **precision(run.framework),
     }
     kept = {name: [_finite(x) for x in values] for name, values in samples.items() if values}
-    return Record(kept, marks, ledger, {"peak_rss_bytes": clock.peak_bytes()} | device_memory(run.framework))
+    return Record(kept, marks, ledger, {"peak_rss_bytes": float(clock.peak_bytes())} | device_memory(run.framework))
 
 
 def execution(job: Job) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def precision(framework: str) -> dict[str, Any]:
         return {"device": device, "matmul_precision": torch.get_float32_matmul_precision()}
     import jax
 
-    precision = jax.config.jax_default_matmul_precision or "default"
+    precision = jax.config.jax_default_matmul_precision or "default"  # pyright: ignore[reportAttributeAccessIssue]
     # On a CPU the default is full precision; on recent GPUs it is not, and the ledger must tell.
     on_cpu = jax.default_backend() == "cpu"
     return {
@@ -150,11 +150,11 @@ def device_memory(framework: str) -> dict[str, float]:
     if framework == "torch":
         import torch
 
-        return {"peak_device_bytes": torch.cuda.max_memory_allocated()} if torch.cuda.is_available() else {}
+        return {"peak_device_bytes": float(torch.cuda.max_memory_allocated())} if torch.cuda.is_available() else {}
     import jax
 
     found = jax.devices()[0].memory_stats() or {}
-    return {"peak_device_bytes": found["peak_bytes_in_use"]} if "peak_bytes_in_use" in found else {}
+    return {"peak_device_bytes": float(found["peak_bytes_in_use"])} if "peak_bytes_in_use" in found else {}
 
 
 def per_call(metrics: list[dict[str, Any]]) -> dict[str, list[Any]]:
@@ -170,8 +170,8 @@ def cached_files() -> int:
     return sum(1 for folder in folders if folder.is_dir() for file in folder.rglob("*") if file.is_file())
 
 
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+def _finite(value: int | float) -> float | None:
+    return float(value) if math.isfinite(value) else None
 
 
 if __name__ == "__main__":

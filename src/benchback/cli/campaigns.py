@@ -4,6 +4,7 @@ import signal
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any, Literal
 
 import tyro
@@ -128,9 +129,9 @@ def run(arguments: list[str]) -> int:
     from benchback.bench import campaign
     from benchback.show.campaigns import print_outcome, watching
 
+    stop = on_stop()
     study, flags = chosen_study(arguments, "run", RunFlags)
     path = flags.store or Path("runs") / f"{study.name}.sqlite"
-    stop = on_stop()
     launch = campaign.in_process if flags.in_process else campaign.run_cell
     options = {"seed": flags.seed, "note": flags.note, "new_stratum": flags.new_stratum}
     with campaign.open_campaign(path, study, **options) as store:
@@ -143,10 +144,18 @@ def run(arguments: list[str]) -> int:
 
 
 def on_stop() -> Callable[[], bool]:
-    """Whether the user has asked to stop, once or more often: what is under way is ended within two seconds."""
+    """Whether the user has asked to stop: what is under way is ended within two seconds, however often they ask."""
     asked: list[int] = []
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda signum, frame: asked.append(signum))
+    numbers = signal.SIGINT, signal.SIGTERM
+
+    def ask(signum: int, frame: FrameType | None) -> None:
+        asked.append(signum)
+        # Unlike a handler of ours, this lasts until the process is gone: one who asks again gets the same exit code.
+        for number in numbers:
+            signal.signal(number, signal.SIG_IGN)
+
+    for number in numbers:
+        signal.signal(number, ask)
     return lambda: bool(asked)
 
 
