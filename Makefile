@@ -2,7 +2,7 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 
-.PHONY: install demo test check format learn parity peers clean
+.PHONY: install demo test faults check format learn parity peers micro scale clean
 
 install: $(INSTALLED)
 
@@ -14,12 +14,16 @@ $(INSTALLED): requirements.lock pyproject.toml
 	$(PY) -m pip install --quiet --no-deps --editable .
 	touch $@
 
-demo: install  ## PPO on CartPole in all six backends
-	rm -rf runs/demo
-	$(PY) -m benchback demo --out runs/demo
+demo: install  ## PPO on CartPole in all six backends, each run in a process of its own
+	rm -f runs/smoke.sqlite*
+	$(PY) -m benchback run smoke
+	$(PY) -m benchback report runs/smoke.sqlite --out runs/smoke-report
 
 test: install  ## the whole fast suite
 	$(PY) -m pytest -n 2 --dist loadfile
+
+faults: install  ## every fault the instrument must survive, at full number
+	$(PY) -m pytest -m slow tests/test_store.py tests/test_wire.py tests/test_launch.py tests/test_campaign.py
 
 check: install  ## format, lint, types
 	$(VENV)/bin/ruff format --check .
@@ -35,6 +39,12 @@ learn: install  ## the long learning runs; writes the table of docs/learning.md
 
 peers: install  ## the same work in rejax, stable-baselines3, sbx and baselines
 	$(PY) -m benchback peers
+
+micro: install  ## what single operations cost in each backend
+	$(PY) -m benchback micro
+
+scale: install  ## throughput and memory over environments, width and threads
+	$(PY) -m benchback scale
 
 parity: install
 	$(PY) -m benchback parity

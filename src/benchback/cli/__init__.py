@@ -18,7 +18,6 @@ usage: benchback VERB [options]        benchback VERB --help for the options of 
   peers              the same PPO work in rejax, stable-baselines3, sbx and baselines, interleaved
   micro              what single operations cost in each backend: forward, collect, update, step
   scale              throughput and memory over environments, width and threads
-  demo               PPO on CartPole in all six backends, side by side
 
   plan STUDY         what a study would run, in which order, and what it would take
   run STUDY          run a study in isolated processes; run it again to continue
@@ -26,6 +25,9 @@ usage: benchback VERB [options]        benchback VERB --help for the options of 
   list-runs STORE    every attempt; show STORE RUN for one of them with all its samples
   verify STORE       whether a store can be believed: checksums, ledgers, seeds
   export STORE       runs and samples as csv, json or parquet
+  report STORE       the verdict as one offline page, with every figure and table as files
+  compare A B        two stores, strata or variants side by side; exit 1 if something got slower
+  import FILE        results of benchback-rl, its tables by its own formulas
   doctor             whether this machine can measure, and what to change
   envs time          what a step of each environment costs
 
@@ -41,7 +43,6 @@ VERBS = {
     "peers": ("comparing", "peers"),
     "micro": ("comparing", "micro"),
     "scale": ("comparing", "scale"),
-    "demo": ("comparing", "demo"),
     "plan": ("campaigns", "plan"),
     "run": ("campaigns", "run"),
     "status": ("campaigns", "status"),
@@ -49,6 +50,9 @@ VERBS = {
     "show": ("campaigns", "show_run"),
     "verify": ("campaigns", "verify"),
     "export": ("campaigns", "export"),
+    "report": ("reporting", "report"),
+    "compare": ("reporting", "compare"),
+    "import": ("reporting", "import_results"),
     "doctor": ("campaigns", "doctor"),
     "envs": ("campaigns", "environments"),
 }
@@ -76,11 +80,13 @@ def main() -> None:
         sys.stderr.close()
         sys.exit(74)
     except OSError as error:
-        fail(f"{error.filename or ''}: {error.strerror or error}", 74)
+        fail(": ".join(filter(None, (str(error.filename or ""), error.strerror or str(error)))), 74)
     except KeyboardInterrupt:
         fail("interrupted", 130)
 
 
 def fail(message: str, code: int) -> None:
-    print(f"benchback: error: {message}", file=sys.stderr)
+    """End with one line, whatever is in it: names that were given may hold anything."""
+    shown = "".join(x if x.isprintable() else ascii(x)[1:-1] for x in message)
+    print(f"benchback: error: {shown if len(shown) <= 2000 else shown[:1997] + '...'}", file=sys.stderr)
     sys.exit(code)

@@ -44,12 +44,22 @@ def read_groups(store: Store, stratum: int | None = None) -> list[Group]:
     for slot in store.slots():
         if slot.stratum == stratum:
             outcomes[slot.cell][slot.block] = outcome_of(slot.block, tries.get(slot.id, []))
-    grouped: dict[str, list[Cell]] = {}
+    return grouped(cells, outcomes)
+
+
+def grouped(cells: Mapping[str, Cell], outcomes: Mapping[str, Mapping[int, Outcome]]) -> list[Group]:
+    """Cells that do the same work together, with the outcomes of each by block."""
+    found: dict[str, list[Cell]] = {}
     for cell in cells.values():
-        grouped.setdefault(cell.group, []).append(cell)
+        found.setdefault(cell.group, []).append(cell)
+    titles = [title(members[0]) for members in found.values()]
     return [
-        Group(title(members[0]), tuple(members), {cell.id: outcomes[cell.id] for cell in members})
-        for members in grouped.values()
+        Group(
+            name if titles.count(name) == 1 else f"{name}, {amount(members[0])}",
+            tuple(members),
+            {cell.id: outcomes[cell.id] for cell in members},
+        )
+        for name, members in zip(titles, found.values(), strict=True)
     ]
 
 
@@ -70,6 +80,11 @@ def title(cell: Cell) -> str:
     model = "x".join(map(str, hidden)) if hidden else cell.run["model"]
     threads = "" if cell.threads == 1 else f", {cell.threads} threads"
     return f"{cell.run['algorithm']} {cell.run['env']} {model}, {cell.timing}{threads}"
+
+
+def amount(cell: Cell) -> str:
+    """How much work it is; tells groups apart that are otherwise alike."""
+    return f"{cell.run['num_envs']} x {cell.run['num_steps']} steps x {cell.run['num_iterations']} ({cell.group[:4]})"
 
 
 def reference_variant(groups: Sequence[Group]) -> str:

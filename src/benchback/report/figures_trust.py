@@ -1,0 +1,249 @@
+"""Sections 6 to 11: memory, parity and fairness, noise, failures, ease of use, provenance."""
+
+import altair as alt
+
+from benchback.report.figure import WIDTH, Figure, chart, colour
+from benchback.report.figures_speed import CLAIM_COLUMNS, forest_chart, spread_chart
+from benchback.report.table import Source
+from benchback.report.trust import LEDGER, LEDGER_MORE
+
+
+def section(source: Source) -> list[Figure]:
+    """Sections 6 to 11."""
+    return [*memory(source.models), *fairness(), *noise(), failures(), *ease(), provenance()]
+
+
+def memory(models: list[str]) -> list[Figure]:
+    """Peaks and slopes."""
+    columns = {"variant": "variant", "env": "env", "model": "model", "timing": "timing", "block": "block"}
+    host = Figure(
+        "memory_host",
+        6,
+        "Host memory",
+        "Largest resident memory of a run's process, a point per run. The floor is what importing the framework costs.",
+        "runs",
+        columns | {"peak_mb": "peak MB"},
+        spread_chart("runs", "peak_mb", "peak MB", models),
+        {"twin": False},
+    )
+    device = Figure(
+        "memory_device",
+        6,
+        "Device memory",
+        "Largest memory on the device during a run.",
+        "device_memory",
+        columns | {"device_mb": "peak MB"},
+        spread_chart("device_memory", "device_mb", "peak MB", models),
+        missing="The devices of this campaign do not tell their memory; CPUs never do.",
+    )
+    base = chart("memory").transform_filter("isValid(datum.slope)")
+    y = alt.Y("variant:N", sort=None, title=None, axis=alt.Axis(labelLimit=300))
+    x = alt.X("slope:Q", title="MB per 1000 iterations")
+    bars = base.mark_rule().encode(y=y, x="low:Q", x2="high:Q", color=colour(None))
+    dots = base.mark_point(filled=True, size=45).encode(
+        y=y, x=x, color=colour(None), tooltip=["variant:N", "env:N", "model:N", "slope:Q", "low:Q", "high:Q", "leak:N"]
+    )
+    slope_columns = {"variant": "variant", "env": "env", "model": "model", "timing": "timing", "peak_mb": "peak MB"}
+    slope_columns |= {
+        "slope": "MB per 1000 iterations",
+        "low": "low",
+        "high": "high",
+        "leak": "verdict",
+        "reason": "why not",
+    }
+    slope = Figure(
+        "memory_slope",
+        6,
+        "Leak slope",
+        "Growth of host memory over the last three quarters of a run (median of pairwise slopes, Sen's "
+        "interval). An interval "
+        "right of 0 is growth that does not stop: a leak, or a pool that still fills.",
+        "memory",
+        slope_columns,
+        alt.layer(bars, dots).properties(width=WIDTH, height=alt.Step(22)),
+    )
+    return [host, device, slope]
+
+
+def fairness() -> list[Figure]:
+    """Parity and ledgers."""
+    parity = Figure(
+        "parity",
+        7,
+        "Parity",
+        "Whether each implementation computes the same numbers as a float64 oracle. Without a pass no speed "
+        "is claimed.",
+        "parity",
+        {"implementation": "implementation", "verdict": "verdict", "levels": "levels", "code": "code"},
+    )
+    columns = {"variant": "variant", "env": "env", "model": "model", "timing": "timing"}
+    columns |= {name: name.replace("_", " ") for name in (*LEDGER, *LEDGER_MORE)}
+    ledger = Figure(
+        "ledger",
+        7,
+        "Fairness ledger",
+        "What was done in every cell. Compared runs may differ in their axes and what follows from them; the "
+        "last column must "
+        "say nothing, or the pair is not compared.",
+        "ledger",
+        columns | {"differs": "differs in"},
+    )
+    return [parity, ledger]
+
+
+def noise() -> list[Figure]:
+    """The machine: noise, canary, A/A."""
+    tags = alt.Color("tags:N", legend=alt.Legend(title="tags", orient="top"), scale=alt.Scale(scheme="tableau10"))
+    drawn = (
+        chart("noise")
+        .mark_point(size=22, filled=True, opacity=0.8)
+        .encode(
+            x=alt.X("order:Q", title="place in the schedule"),
+            y=alt.Y("value:Q", title="share", scale=alt.Scale(type="symlog", constant=0.01)),
+            color=tags,
+            shape=alt.Shape("kind:N", legend=alt.Legend(title="kind", orient="top")),
+            tooltip=["run:N", "variant:N", "kind:N", "value:Q", "tags:N"],
+        )
+        .properties(width=WIDTH, height=240)
+    )
+    columns = {"order": "place", "run": "run", "variant": "variant", "kind": "kind", "value": "value", "tags": "tags"}
+    loud = Figure(
+        "noise",
+        8,
+        "Noise",
+        "What else the machine did during each run that speaks for its slot: load of others, pressure, "
+        "stolen and throttled "
+        "time, as shares. Tagged runs were beyond a limit.",
+        "noise",
+        columns,
+        drawn,
+    )
+    same = Figure(
+        "aa",
+        8,
+        "A/A: the same against itself",
+        "Two copies of one cell, compared like any other pair. They must come out equivalent or inconclusive; "
+        "faster or slower here means that the instrument sees differences that are not there.",
+        "claims",
+        CLAIM_COLUMNS,
+        forest_chart("claims"),
+        {"figure": "steady", "twin": True},
+        missing="This campaign has no A/A pair with a steady state.",
+    )
+    return [loud, canary(), same]
+
+
+def canary() -> Figure:
+    """A fixed piece of work, over and over."""
+    drawn = (
+        chart("canary")
+        .mark_line(point=True, strokeWidth=1)
+        .encode(
+            x=alt.X("order:Q", title="measurement"),
+            y=alt.Y("relative:Q", title="times the median", scale=alt.Scale(zero=False)),
+            color=alt.Color("kind:N", scale=alt.Scale(range=["#0072b2", "#d55e00"]), legend=alt.Legend(orient="top")),
+            tooltip=["order:Q", "kind:N", "seconds:Q", "relative:Q"],
+        )
+        .properties(width=WIDTH, height=200)
+    )
+    return Figure(
+        "canary",
+        8,
+        "Canary",
+        "A fixed piece of arithmetic and of copying, around every block. A trend is the machine's, not a "
+        "backend's; blocks are "
+        "paired so that it cancels. The filters do not apply: no backend is involved.",
+        "canary",
+        {"order": "measurement", "kind": "kind", "seconds": "seconds", "relative": "times the median"},
+        drawn,
+        missing="No canary was measured.",
+    )
+
+
+def failures() -> Figure:
+    """What did not work."""
+    drawn = (
+        chart("failures")
+        .mark_bar()
+        .encode(
+            y=alt.Y("variant:N", sort=None, title=None, axis=alt.Axis(labelLimit=300)),
+            x=alt.X("count():Q", title="attempts", axis=alt.Axis(tickMinStep=1, format="d")),
+            color=alt.Color("outcome:N", scale=alt.Scale(scheme="tableau10"), legend=alt.Legend(orient="top")),
+            tooltip=["variant:N", "outcome:N", "count():Q"],
+        )
+        .properties(width=WIDTH, height=alt.Step(24))
+    )
+    columns = {"run": "run", "attempt": "attempt", "variant": "variant", "env": "env", "model": "model"}
+    columns |= {"timing": "timing", "outcome": "outcome", "tags": "tags", "detail": "detail", "log": "end of the log"}
+    return Figure(
+        "failures",
+        9,
+        "Failures and re-runs",
+        "Attempts that crashed, ran out of time or memory, or were tagged and made again. Cells without "
+        "results are left out of "
+        "the claims that cannot use them, and named there.",
+        "failures",
+        columns,
+        drawn,
+        missing="No attempt failed or was tagged.",
+    )
+
+
+def ease() -> list[Figure]:
+    """Length, concepts, waiting."""
+    columns = {
+        "algorithm": "algorithm",
+        "backend": "backend",
+        "lines": "lines of code",
+        "concepts": "framework concepts",
+    }
+    columns |= {"import_s": "import s", "first_step_s": "import to first step s", "recompiles": "later compilations"}
+    tips = ["backend:N", "lines:Q", "concepts:Q", "first_step_s:Q", "recompiles:Q"]
+    base = chart("ease")
+    y = alt.Y("concepts:Q", title="distinct framework concepts", scale=alt.Scale(zero=False, padding=24))
+    x = alt.X("lines:Q", title="lines of code", scale=alt.Scale(zero=False, padding=40))
+    dots = base.mark_point(filled=True, size=120).encode(x=x, y=y, color=colour(None), tooltip=tips)
+    text = base.mark_text(dx=10, align="left").encode(x=x, y=y, text="backend:N")
+    size = Figure(
+        "ease_size",
+        10,
+        "Ease of use: what must be read",
+        "Lines of code (no blank lines, comments or docstrings) and distinct names of the framework in each "
+        "implementation of "
+        "the same algorithm. Lower left is less to write and less to know.",
+        "ease",
+        columns | {"names": "concepts"},
+        alt.layer(dots, text).properties(width=WIDTH, height=260),
+    )
+    waits = base.transform_filter("isValid(datum.first_step_s)").mark_bar(size=14)
+    waits = waits.encode(
+        y=alt.Y("backend:N", sort=None, title=None),
+        x=alt.X("first_step_s:Q", title="seconds from import to the end of the first iteration"),
+        color=colour(None),
+        tooltip=tips,
+    )
+    wait = Figure(
+        "ease_wait",
+        10,
+        "Ease of use: what must be waited for",
+        "Seconds from having imported the framework to the end of the first iteration, compiled modes, "
+        "median over runs. The "
+        "table also counts compilations after the first iteration, which should be 0.",
+        "ease",
+        columns,
+        waits.properties(width=WIDTH, height=alt.Step(26)),
+        missing="No compiled run has a result.",
+    )
+    return [size, wait]
+
+
+def provenance() -> Figure:
+    """Where it comes from."""
+    return Figure(
+        "provenance",
+        11,
+        "Provenance",
+        "The campaign, the machine and the versions behind every figure on this page.",
+        "provenance",
+        {"what": "what", "value": "value"},
+    )

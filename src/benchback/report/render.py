@@ -1,0 +1,177 @@
+"""A store becomes a folder: the page, every figure as PNG and SVG, every table as Markdown, CSV and JSON.
+
+The same store and seed give the same bytes: nothing of the time, the place or the order of use enters.
+"""
+
+import csv
+import io
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from benchback.bench.store import Store
+from benchback.errors import InputError
+from benchback.report import (
+    claimed,
+    figures_speed,
+    figures_training,
+    figures_trust,
+    overheads,
+    progress,
+    sentences,
+    trust,
+)
+from benchback.report.figure import Figure, rows_of, specification, unfiltered, with_data
+from benchback.report.page import page, rounded
+from benchback.report.table import Source, read, runs_table
+
+Table = Callable[[Source], pl.DataFrame]
+TABLES: dict[str, Table] = {
+    "runs": runs_table,
+    "claims": claimed.claims_table,
+    "pairs": claimed.pairs_table,
+    "published": claimed.published_table,
+    "overheads": overheads.overheads_table,
+    "phases": overheads.phases_table,
+    "modes": overheads.modes_table,
+    "timeline": progress.timeline_table,
+    "breakeven": progress.breakeven_table,
+    "curves": progress.curves_table,
+    "thresholds": progress.thresholds_table,
+    "profiles": progress.profiles_table,
+    "memory": overheads.memory_table,
+    "parity": trust.parity_table,
+    "ledger": trust.ledger_table,
+    "noise": trust.noise_table,
+    "canary": trust.canary_table,
+    "failures": trust.failures_table,
+    "ease": trust.ease_table,
+    "provenance": trust.provenance_table,
+}
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+"""Beginnings that make a spreadsheet compute a cell."""
+PIXELS_PER_INCH = 144
+
+
+def tables_of(source: Source) -> dict[str, pl.DataFrame]:
+    """Every table of the report by name; empty where nothing of the kind was measured."""
+    found = {name: make(source) for name, make in TABLES.items()}
+    runs = found["runs"]
+    found["device_memory"] = runs.filter(pl.col("device_mb").is_not_null() & ~pl.col("twin"))
+    return found | {"machines": pl.DataFrame()}
+
+
+def figures_of(source: Source) -> list[Figure]:
+    """Every figure in the order of the page."""
+    return [*figures_speed.section(source), *figures_training.section(source), *figures_trust.section(source)]
+
+
+def render(store: Store, out: Path, *, seed: int = 0, against: Store | None = None, images: bool = True) -> list[Path]:
+    """Write the report of a store below the folder `out`; returns what was written, the page first."""
+    source = read(store, seed)
+    if not any(ran.sampled for ran in source.runs):
+        raise InputError(f"{store.path} has no result yet; run the campaign first, see benchback status {store.path}")
+    tables = tables_of(source)
+    if against is not None:
+        from benchback.report.compare import side_by_side
+
+        tables["machines"] = side_by_side(source, read(against, seed))
+    figures = figures_of(source)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise InputError(f"{out} is not a folder; choose another place for the report") from None
+    verdict = sentences.verdict(source, tables)
+    specifications = {x.id: specification(x, source.variants) for x in figures if x.chart is not None}
+    files = [_write(out / "index.html", page(source, tables, figures, specifications, verdict).encode())]
+    files += [path for name, table in tables.items() if not table.is_empty() for path in _data_files(out, name, table)]
+    for figure in figures:
+        rows = rows_of(figure, tables[figure.data])
+        files.append(_write(out / "tables" / f"{figure.id}.md", markdown(figure, unfiltered(rows)).encode()))
+        if images and figure.chart is not None and not rows.is_empty():
+            files += _images(out, figure, specifications[figure.id], unfiltered(rows))
+    return files
+
+
+def _write(path: Path, content: bytes) -> Path:
+    """The file, complete or not there."""
+    path.parent.mkdir(exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        draft.write_bytes(content)
+        os.replace(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
+    return path
+
+
+def _data_files(out: Path, name: str, table: pl.DataFrame) -> list[Path]:
+    rows = [{key: rounded(x) for key, x in row.items()} for row in table.to_dicts()]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, table.columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({key: _harmless(x) for key, x in row.items()} for row in rows)
+    listed = json.dumps(rows, indent=0, ensure_ascii=False, allow_nan=False)
+    made = [(f"{name}.csv", text.getvalue()), (f"{name}.json", listed)]
+    return [_write(out / "tables" / file, content.encode()) for file, content in made]
+
+
+def _harmless(value: Any) -> Any:
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+
+
+def markdown(figure: Figure, table: pl.DataFrame) -> str:
+    """The table beside a figure, as it is before anything is chosen."""
+    head = f"# {figure.title}\n\n{figure.caption}\n\n"
+    if table.is_empty():
+        return f"{head}{figure.missing}\n"
+    columns = {name: words for name, words in figure.columns.items() if name in table.columns}
+    lines = [f"| {' | '.join(columns.values())} |", f"|{'---|' * len(columns)}"]
+    for row in table.select(list(columns)).iter_rows():
+        lines.append(f"| {' | '.join(map(_cell, row))} |")
+    return head + "\n".join(lines) + "\n"
+
+
+def _cell(value: Any) -> str:
+    """One cell of a Markdown table: nothing in it ends the cell, or is taken for markup."""
+    if value is None:
+        return ""
+    text = f"{value:.4g}" if isinstance(value, float) else str(value)
+    text = re.sub(r"([\\`*_{}\[\]<>|#!$])", r"\\\1", " ".join(text.split()))
+    return text.replace("&", "&amp;")
+
+
+def _images(out: Path, figure: Figure, drawn: Mapping[str, Any], table: pl.DataFrame) -> list[Path]:
+    import vl_convert
+
+    svg = vl_convert.vegalite_to_svg(with_data(drawn, figure.data, table))
+    png = vl_convert.svg_to_png(svg, ppi=PIXELS_PER_INCH)
+    folder = out / "figures"
+    return [_write(folder / f"{figure.id}.svg", svg.encode()), _write(folder / f"{figure.id}.png", png)]
+
+
+def render_imported(runs: pl.DataFrame, out: Path) -> list[Path]:
+    """Tables and charts of results of benchback-rl, drawn like ours."""
+    from benchback.report import imported
+
+    tables = {
+        "imported_runs": imported.charts_data(runs),
+        "imported_speedups": pl.DataFrame(imported.speedups(runs)),
+        "imported_machines": pl.DataFrame(imported.machines(runs)),
+        "imported_modes": pl.DataFrame(imported.modes(runs)),
+    }
+    out.mkdir(parents=True, exist_ok=True)
+    files = [path for name, table in tables.items() if not table.is_empty() for path in _data_files(out, name, table)]
+    drawn = tables["imported_runs"]
+    variants = drawn["variant"].unique(maintain_order=True).to_list()
+    models = drawn["model"].unique(maintain_order=True).to_list()
+    for value, title in (("total_s", "total"), ("steady_s", "steady iteration")):
+        chart = figures_speed.spread_chart("imported_runs", value, f"seconds, {title}", models)
+        figure = Figure(f"imported_{value}", 3, title, "", "imported_runs", {}, chart)
+        files += _images(out, figure, specification(figure, variants), drawn.filter(pl.col("timing") == "async"))
+    return files

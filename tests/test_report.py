@@ -1,0 +1,379 @@
+"""The report of a synthetic store: what it says is what was put in, in the same bytes every time."""
+
+import csv
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from synthetic import HOSTILE, SLOWER, Shape, build
+
+from benchback.bench.store import Store, open_store
+from benchback.errors import InputError
+from benchback.report import compare, ease, imported, sentences
+from benchback.report.claimed import ALL, span_text
+from benchback.report.figure import rows_of, unfiltered
+from benchback.report.page import SECTIONS, columnar
+from benchback.report.progress import places
+from benchback.report.render import figures_of, markdown, render, tables_of
+from benchback.report.table import Source, read
+
+SMALL = Shape(("CartPole-v1", "Asterix-MinAtar"), ("small", "large"), ("linen", "nnx", "haiku", "pytorch"), 30, 4)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    path = tmp_path_factory.mktemp("report") / "small.sqlite"
+    build(path, SMALL).close()
+    with open_store(path, readonly=True) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def source(store: Store) -> Source:
+    return read(store)
+
+
+@pytest.fixture(scope="module")
+def tables(source: Source) -> dict[str, pl.DataFrame]:
+    return tables_of(source)
+
+
+@pytest.fixture(scope="module")
+def folder(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("report") / "out"
+    render(store, out)
+    return out
+
+
+@pytest.mark.parametrize("module", ["render", "compare", "imported", "ease", "sentences"])
+def test_a_report_imports_no_framework(module: str) -> None:
+    code = f"import sys, benchback.report.{module}; assert not {{'jax', 'torch', 'flax', 'gymnax'}} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def whole(tables: dict[str, pl.DataFrame], figure: str, backend: str) -> dict:
+    claims = tables["claims"].filter(
+        (pl.col("figure") == figure) & (pl.col("backend") == backend) & (pl.col("timing") == "async") & ~pl.col("twin")
+    )
+    return claims.filter((pl.col("env") == ALL) & (pl.col("model") == ALL)).to_dicts()[0]
+
+
+def test_claims_find_the_effect_that_was_put_in(tables: dict[str, pl.DataFrame]) -> None:
+    row = whole(tables, "steady", "nnx")
+    assert row["low"] < SLOWER["nnx"] < row["high"]
+    assert row["verdict"] == "slower"
+    assert (row["cells"], row["blocks"]) == (4, 16)
+
+
+def test_a_cell_that_only_fails_is_named_not_dropped(tables: dict[str, pl.DataFrame]) -> None:
+    row = whole(tables, "steady", "haiku")
+    assert row["cells"] == 3
+    assert row["reason"] == "1 left out"
+    failed = tables["failures"].filter(pl.col("outcome") == "signal")
+    assert set(failed["backend"]) == {"haiku"}
+    alone = tables["claims"].filter(
+        (pl.col("env") == "Asterix-MinAtar") & (pl.col("model") == "large") & (pl.col("backend") == "haiku")
+    )
+    assert set(alone["verdict"]) == {"no verdict"}
+    assert alone["reason"].str.contains("no cell has two complete blocks").all()
+
+
+def test_figures_without_phases_are_not_claimed_in_async(tables: dict[str, pl.DataFrame]) -> None:
+    phases = tables["claims"].filter(pl.col("figure").is_in(["rollout", "update"]))
+    assert set(phases["timing"]) == {"sync"}
+
+
+def test_published_table_is_the_mean_over_all_pairs(source: Source, tables: dict[str, pl.DataFrame]) -> None:
+    row = tables["published"].filter(
+        (pl.col("pair") == "nnx/cached_partial → linen/jit")
+        & (pl.col("figure") == "total")
+        & (pl.col("model") == "small")
+        & (pl.col("timing") == "async")
+    )
+    logs = []
+    runs = tables["runs"].filter(~pl.col("twin") & (pl.col("timing") == "async") & (pl.col("model") == "small"))
+    for env in SMALL.envs:
+        sides = [runs.filter((pl.col("env") == env) & (pl.col("backend") == x))["total_s"] for x in ("nnx", "linen")]
+        logs += [np.log(a / b) for a in sides[0] for b in sides[1]]
+    assert row["pairs"].item() == len(logs) == 32
+    np.testing.assert_allclose(row["geometric_mean"].item(), np.exp(np.mean(logs)))
+
+
+def test_break_even_is_where_the_lines_cross(tables: dict[str, pl.DataFrame]) -> None:
+    row = tables["breakeven"].filter(
+        (pl.col("backend") == "pytorch") & (pl.col("env") == "CartPole-v1") & (pl.col("model") == "small")
+    )
+    row = row.filter(pl.col("timing") == "async").to_dicts()[0]
+    # Linen starts 3.5 s later and gains 0.08 s in each iteration of 8192 steps.
+    assert row["overtakes"] == "linen/jit/phase"
+    assert row["low"] < 3.5 / 0.08 * 8192 < row["high"]
+
+
+def test_the_verdict_says_who_by_how_much_and_on_what_it_depends(
+    source: Source, tables: dict[str, pl.DataFrame]
+) -> None:
+    found = sentences.verdict(source, tables)
+    nnx = next(text for text in found.comparisons if text.startswith("Flax NNX"))
+    assert "slower than Flax Linen (jit) in steady state, 4 cells, 16 blocks, matched" in nnx
+    assert found.recommendation.startswith("Use Flax Linen (jit)")
+    assert any("model size: PyTorch (compile) takes" in text for text in found.depends)
+    assert any("Flax Linen (jit) overtakes PyTorch (compile) after" in text for text in found.depends)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "low", "high", "text"),
+    [
+        (1.02, 1.01, 1.03, "1.02x [1.01, 1.03]"),
+        (1.0204, 1.0191, 1.0217, "1.020x [1.019, 1.022]"),
+        (2.0, None, None, "2x"),
+    ],
+)
+def test_ratios_have_the_digits_their_interval_deserves(ratio: float, low: float, high: float, text: str) -> None:
+    assert span_text(ratio, low, high) == text
+
+
+def test_every_section_has_something_and_every_figure_a_caption(source: Source) -> None:
+    figures = figures_of(source)
+    assert {figure.section for figure in figures} == set(SECTIONS) - {1}
+    assert len({figure.id for figure in figures}) == len(figures)
+    assert all(len(figure.caption) > 30 and figure.columns for figure in figures)
+
+
+def test_columns_of_tables_are_there(source: Source, tables: dict[str, pl.DataFrame]) -> None:
+    for figure in figures_of(source):
+        table = rows_of(figure, tables[figure.data])
+        if not table.is_empty():
+            assert set(figure.columns) <= set(table.columns), figure.id
+
+
+def test_the_same_store_gives_the_same_bytes(store: Store, folder: Path, tmp_path: Path) -> None:
+    again = tmp_path / "again"
+    # In a process of its own, with another hash seed: sets and counters may not matter.
+    command = [sys.executable, "-m", "benchback", "report", str(store.path), "--out", str(again), "--json"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    files = [Path(name).relative_to(again) for name in json.loads(done.stdout)["files"]]
+    assert len(files) > 60
+    assert {path.suffix for path in files} == {".html", ".png", ".svg", ".md", ".csv", ".json"}
+    for path in files:
+        assert (again / path).read_bytes() == (folder / path).read_bytes(), path
+
+
+def test_hostile_text_stays_text(folder: Path) -> None:
+    page = (folder / "index.html").read_text()
+    assert "window.hacked=1</script>" not in page.replace("&lt;/script&gt;", "")
+    assert "<img" not in page.split("<script")[0]
+    data = page.partition('id="data">')[2].partition("</script>")[0]
+    assert "<" not in data
+    table = json.loads(data)["tables"]["provenance"]
+    assert HOSTILE in table["value"]["levels"]
+    shown = markdown_cells((folder / "tables" / "provenance.md").read_text())
+    assert all("<img" not in cell.replace("\\<", "") for cell in shown)
+
+
+def markdown_cells(text: str) -> list[str]:
+    return [cell for line in text.splitlines() if line.startswith("|") for cell in line.strip("|").split(" | ")]
+
+
+def test_tables_as_files_agree(folder: Path, tables: dict[str, pl.DataFrame]) -> None:
+    rows = json.loads((folder / "tables" / "claims.json").read_text())
+    with (folder / "tables" / "claims.csv").open(newline="") as file:
+        listed = list(csv.DictReader(file))
+    assert len(rows) == len(listed) == len(tables["claims"])
+    for row, line in zip(rows, listed, strict=True):
+        assert line["variant"] == row["variant"]
+        assert line["ratio"] == ("" if row["ratio"] is None else str(row["ratio"]))
+
+
+def test_markdown_shows_what_the_chart_shows_at_first(source: Source, tables: dict[str, pl.DataFrame]) -> None:
+    figure = next(figure for figure in figures_of(source) if figure.id == "forest_steady")
+    shown = unfiltered(rows_of(figure, tables["claims"]))
+    assert set(shown["env"]) == {ALL}
+    text = markdown(figure, shown)
+    assert text.count("\n| ") == 1 + len(shown)
+
+
+def test_nothing_measured_is_said_not_drawn(folder: Path) -> None:
+    assert "do not tell their memory" in (folder / "tables" / "memory_device.md").read_text()
+    assert not (folder / "figures" / "memory_device.svg").exists()
+    assert "one mode only" in (folder / "tables" / "modes_steady.md").read_text()
+
+
+def test_a_store_without_results_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "empty.sqlite"
+    with build(path, Shape(("CartPole-v1",), ("small",), ("linen", "nnx"), 12, 1, sync=False)) as full:
+        campaign, cells, slots = full.campaign(), list(full.cells().values()), full.slots()
+    from benchback.bench.store import create
+
+    with (
+        create(tmp_path / "open.sqlite", campaign, cells, slots) as store,
+        pytest.raises(InputError, match="no result"),
+    ):
+        render(store, tmp_path / "out")
+
+
+def test_one_block_gives_ratios_without_intervals(tmp_path: Path) -> None:
+    shape = Shape(("CartPole-v1",), ("small",), ("linen", "nnx"), 12, 1, sync=False)
+    with build(tmp_path / "one.sqlite", shape) as store:
+        source = read(store)
+        found = sentences.verdict(source, tables_of(source))
+        assert "cannot be compared" in found.comparisons[0]
+        assert "one block" in found.comparisons[0] or "two complete blocks" in found.comparisons[0]
+        assert found.recommendation.startswith("No recommendation")
+        render(store, tmp_path / "out", images=False)
+
+
+def test_a_page_of_many_runs_stays_small(tmp_path: Path) -> None:
+    shape = Shape(iterations=60, blocks=5)
+    with build(tmp_path / "many.sqlite", shape) as store:
+        assert len(store.slots()) > 480
+        page, *_ = render(store, tmp_path / "out", images=False)
+    assert page.stat().st_size < 6e6
+
+
+def test_places_keep_the_beginning_and_the_end() -> None:
+    assert places(10).tolist() == list(range(10))
+    found = places(1000)
+    assert found[0] == 0
+    assert found[-1] == 999
+    assert found[:5].tolist() == [0, 1, 2, 3, 4]
+    assert len(found) <= 48
+
+
+def test_columns_number_texts_that_repeat() -> None:
+    made = columnar(pl.DataFrame({"a": ["x", "y", "x", None], "b": [1.23456789, float("inf"), None, 2.0]}))
+    assert made == {"a": {"levels": ["x", "y", None], "at": [0, 1, 0, 2]}, "b": [1.23457, None, None, 2.0]}
+
+
+CODE = '''"""Doc."""
+import jax
+import jax.numpy as jnp
+from flax import nnx  # a comment
+
+# only a comment
+def f(x):
+    """Doc
+    of two lines."""
+    return jnp.sum(jax.lax.scan(x)) + jnp.sum(nnx.Module.y) + len(x).real
+'''
+
+
+def test_ease_counts_code_and_concepts() -> None:
+    assert ease.code_lines(CODE) == 5
+    assert ease.concepts(CODE) == {"jnp.sum", "jax.lax.scan", "nnx.Module.y"}
+
+
+def test_ease_covers_every_implementation() -> None:
+    rows = ease.ease_rows()
+    assert len(rows) == 6
+    assert all(50 < row["lines"] < 250 and row["concepts"] > 3 for row in rows)
+
+
+def test_compare_finds_a_regression_and_names_it_first(tmp_path: Path, benchback: Callable) -> None:
+    shape = Shape(("CartPole-v1",), ("small",), ("linen", "pytorch"), 30, 5, sync=False)
+    paths = [tmp_path / "before.sqlite", tmp_path / "after.sqlite"]
+    build(paths[0], shape).close()
+    build(paths[1], Shape(**{**vars(shape), "speed": 1.2, "seed": 1})).close()
+    found = compare.compare(*(compare.Side(path) for path in paths))
+    first = found.rows.to_dicts()[0]
+    assert first["regression"]
+    assert first["backend"] == "pytorch"
+    steady = found.rows.filter(pl.col("figure") == "steady")
+    ratios = dict(zip(steady["backend"], steady["ratio"], strict=True))
+    assert ratios["pytorch"] == pytest.approx(1.2, rel=0.03)
+    assert ratios["linen"] == pytest.approx(1.0, rel=0.03)
+    done = benchback("compare", str(paths[0]), str(paths[1]), "--json")
+    assert done.returncode == 1, done.stderr
+    assert json.loads(done.stdout)["regressions"] == found.regressions
+    assert benchback("compare", str(paths[1]), str(paths[0])).returncode == 0
+    assert benchback("compare", str(paths[0]), str(paths[0])).returncode == 0
+
+
+def test_compare_takes_two_variants_of_a_store_block_by_block(store: Store) -> None:
+    linen, nnx = (f"{store.path}:{name}" for name in ("linen/jit/phase", "nnx/cached_partial/phase"))
+    found = compare.compare(compare.side(linen), compare.side(nnx))
+    steady = found.rows.filter((pl.col("figure") == "steady") & (pl.col("timing") == "async"))
+    assert len(steady) == 4
+    assert steady["ratio"].to_numpy() == pytest.approx(SLOWER["nnx"], rel=0.02)
+    with pytest.raises(InputError, match="no variant linen/jut/phase"):
+        compare.compare(compare.side(linen), compare.side(f"{store.path}:linen/jut/phase"))
+
+
+def test_welch_agrees_with_scipy() -> None:
+    from scipy.stats import ttest_ind
+
+    generator = np.random.default_rng(0)
+    a, b = np.exp(generator.normal(0, 0.1, 7)), np.exp(generator.normal(0.1, 0.3, 5))
+    row = compare.welch("x", a.tolist(), b.tolist())
+    oracle = ttest_ind(np.log(a), np.log(b), equal_var=False)
+    span = oracle.confidence_interval()
+    assert row.p == pytest.approx(oracle.pvalue)
+    assert (row.low, row.high) == pytest.approx((np.exp(span.low), np.exp(span.high)))
+
+
+def test_stores_without_common_cells_are_refused(store: Store, tmp_path: Path) -> None:
+    build(tmp_path / "other.sqlite", Shape(("Acrobot-v1",), ("medium",), ("linen", "nnx"), 12, 2, sync=False)).close()
+    with pytest.raises(InputError, match="no cell in common"):
+        compare.compare(compare.Side(store.path), compare.Side(tmp_path / "other.sqlite"))
+
+
+def cache(path: Path) -> Path:
+    """A results cache of eight runs whose ratios are powers of two."""
+    totals = [
+        ("linen", "jax.jit", "CartPole-v1", [64, 64], [1.0, 2.0]),
+        ("nnx", "nnx.cached_partial", "CartPole-v1", [64, 64], [2.0, 4.0]),
+        ("linen", "jax.jit", "Acrobot-v1", [64, 64], [4.0]),
+        ("nnx", "nnx.cached_partial", "Acrobot-v1", [64, 64], [4.0]),
+        ("linen", "none", "CartPole-v1", [64, 64], [100.0]),
+        ("torch", "torch.compile", "CartPole-v1", [1024] * 6, [8.0]),
+        ("linen", "jax.jit", "CartPole-v1", [1024] * 6, [2.0]),
+    ]
+    rows = []
+    for framework, compile, env, hidden, values in totals:
+        for value in values:
+            row = {"name": "run", "config.framework": framework, "config.compile": compile, "config.env_name": env}
+            row |= {"config.hidden_sizes": hidden, "config.sync_for_timing": False, "config.notes_user": "linux"}
+            row |= {"config.notes_config": "V2 Exp1: async", "summary.duration_total": value}
+            rows.append(row | {"summary.duration_iteration_avg_7:": None if framework == "torch" else value / 100})
+    rows.append(rows[0] | {"config.notes_config": "warmup", "summary.duration_total": 1e9})
+    rows.append(rows[0] | {"config.notes_user": "windows", "summary.duration_total": 3.0})
+    pl.DataFrame(rows).write_parquet(path)
+    return path
+
+
+def test_import_gives_the_published_formulas(tmp_path: Path) -> None:
+    rows = imported.speedups(imported.read_cache(cache(tmp_path / "cache.parquet")))
+    found = {(r["figure"], r["pair"], r["model"]): r for r in rows if r["machine"] == "linux"}
+    # CartPole: 2/1, 2/2, 4/1, 4/2; Acrobot: 4/4. Logarithms to base 2: 1, 0, 2, 1, 0.
+    small = found["total", "nnx → linen", "small"]
+    assert small["geometric_mean"] == pytest.approx(2 ** (4 / 5))
+    assert (small["median"], small["pairs"]) == (2.0, 5)
+    assert found["total", "torch → linen", "large"]["geometric_mean"] == pytest.approx(4.0)
+    assert found["steady iteration", "nnx → linen", "small"]["median"] == pytest.approx(2.0)
+    assert ("steady iteration", "torch → linen", "large") not in found
+
+
+def test_import_compares_machines(tmp_path: Path) -> None:
+    (row,) = imported.machines(imported.read_cache(cache(tmp_path / "cache.parquet")))
+    # Windows 3 s against 1 s and 2 s, and against the uncompiled run of 100 s nothing: modes are not mixed.
+    assert (row["framework"], row["pairs"]) == ("linen", 2)
+    assert row["geometric_mean"] == pytest.approx(3 / 2**0.5)
+
+
+def test_import_on_the_command_line(tmp_path: Path, benchback: Callable) -> None:
+    path = cache(tmp_path / "cache.parquet")
+    before = path.read_bytes()
+    done = benchback("import", str(path), "--format", "benchback-rl", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["runs"] == 10
+    assert path.read_bytes() == before
+    assert "nnx → linen" in benchback("import", str(path), COLUMNS="200").stdout
+    assert benchback("import", str(tmp_path / "none.parquet")).returncode == 2
+    (tmp_path / "junk.parquet").write_bytes(b"junk")
+    assert "cannot be read" in benchback("import", str(tmp_path / "junk.parquet")).stderr
+    pl.DataFrame({"a": [1]}).write_parquet(tmp_path / "other.parquet")
+    assert "no column config.framework" in benchback("import", str(tmp_path / "other.parquet")).stderr
