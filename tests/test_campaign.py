@@ -381,7 +381,7 @@ def test_groups_are_not_extended_twice_by_two_who_see_the_same(path: Path) -> No
         assert two.slots() == once
 
 
-@pytest.mark.parametrize("name", [f"{socket.gethostname()}:{2**22 + 1}", owner()])
+@pytest.mark.parametrize("name", [f"{socket.gethostname()}:{2**22 + 1}", owner()], ids=["gone", "our own"])
 def test_a_slot_of_a_dead_owner_is_taken_over_at_once(name: str, path: Path) -> None:
     with open_campaign(path, STUDY, machine=MACHINE) as store:
         assert store.claim(name, 3600.0)
@@ -401,6 +401,8 @@ def test_a_slot_of_a_dead_owner_is_taken_over_at_once(name: str, path: Path) -> 
         (f"{socket.gethostname()}:{10**30}", False),
         ("", False),
     ],
+    # Names of their own: those of the values differ between the processes that run the tests.
+    ids=["ours", "no process", "the first process", "another host", "no number", "no such number", "nobody"],
 )
 def test_only_processes_of_this_host_are_known_to_be_gone(name: str, gone: bool) -> None:
     assert owner_is_gone(name) == gone
