@@ -145,6 +145,7 @@ def test_studies_that_come_with_the_package() -> None:
         "backends": 12 * 3 * 6,
         "compile_modes": 60,
         "environments": 12,
+        "fused": 5,
     }
 
 

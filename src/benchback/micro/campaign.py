@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -140,6 +140,8 @@ def worker(backend: str, threads: int) -> Iterator[Callable[[dict[str, Any]], di
                 yield lambda request: ask(process, lines, log, backend, request)
         finally:
             end_group(process)
+            with suppress(BrokenPipeError):
+                process.stdin.close()  # pyright: ignore[reportOptionalMemberAccess]
 
 
 def ask(process: subprocess.Popen, lines: Any, log: Any, backend: str, request: dict[str, Any]) -> dict[str, Any]:

@@ -29,10 +29,17 @@ def adam(*, anneal: bool, steps_per_iteration: int, num_iterations: int) -> opta
                 steps_per_iteration=steps_per_iteration,
                 num_iterations=num_iterations,
             )
-        # A factor where optax.clip_by_global_norm divides: XLA fuses a product into the moments, but not a quotient.
-        factor = hyper.max_grad_norm / jnp.maximum(optax.tree.norm(updates), hyper.max_grad_norm)
         moments = optax.scale_by_adam(hyper.adam_beta1, hyper.adam_beta2, hyper.adam_epsilon)
-        direction, state = moments.update(jax.tree.map(lambda g: factor * g, updates), state)
+        direction, state = moments.update(clip_by_global_norm(updates, hyper.max_grad_norm), state)
         return jax.tree.map(lambda d: -learning_rate * d, direction), state
 
     return optax.GradientTransformationExtraArgs(init, update)
+
+
+def clip_by_global_norm(gradient: Any, limit: Any) -> Any:
+    """The gradient, brought to norm `limit` where it exceeds it.
+
+    By a factor where optax.clip_by_global_norm divides: XLA fuses a product into the moments, but not a quotient.
+    """
+    factor = limit / jnp.maximum(optax.tree.norm(gradient), limit)
+    return jax.tree.map(lambda g: factor * g, gradient)
