@@ -166,6 +166,7 @@ def print_group(group: Group, store: Store) -> None:
         (
             row["variant"],
             number(row["steps_per_s"], ",.0f"),
+            number(row["compile_s"], ".1f"),
             number(row["cold_start_s"], ".1f"),
             number(row["episode_return"], ".1f"),
             str(row["blocks"]),
@@ -173,7 +174,7 @@ def print_group(group: Group, store: Store) -> None:
         )
         for row in variant_rows(group)
     ]
-    columns = ("variant", "env steps/s", "cold start s", "return", "blocks", "parity")
+    columns = ("variant", "env steps/s", "compile s", "cold start s", "return", "blocks", "parity")
     Console().print(table(group.title, columns, rows))
 
 
@@ -184,11 +185,15 @@ def variant_rows(group: Group) -> list[dict[str, Any]]:
         outcomes = [x for x in group.outcomes[cell.id].values() if x.ledger]
         steady = [x.figures["steady"] for x in outcomes if isinstance(x.figures["steady"], float)]
         cold = [x.figures["cold_start"] for x in outcomes if isinstance(x.figures["cold_start"], float)]
+        first = [x.first_call_s for x in outcomes if x.first_call_s is not None]
         returns = [x.episode_return for x in outcomes if x.episode_return is not None]
         steps = cell.run["num_envs"] * cell.run["num_steps"]
         row: dict[str, Any] = {"group": group.title, "variant": cell.variant, "blocks": len(outcomes)}
         row |= {"algorithm": cell.run["algorithm"], "backend": cell.run["backend"]}
         row["steps_per_s"] = steps / statistics.median(steady) if steady else None
+        # What the first call takes beyond a steady one; where nothing is steady, all of it.
+        once = statistics.median(steady) * (cell.run["chunk"] if cell.run["unit"] == "chunk" else 1) if steady else 0.0
+        row["compile_s"] = statistics.median(first) - once if first else None
         row["cold_start_s"] = statistics.median(cold) if cold else None
         row["episode_return"] = statistics.median(returns) if returns else None
         found.append(row)
