@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
+from benchback.bench import host
 from benchback.errors import InputError
 from benchback.peers import SIDES, WORKLOADS, Plan, campaign, compare, plan_for, schedule, summarise
-from benchback.peers.environments import Environment, Unavailable, cache_folder, is_complete
+from benchback.peers.environments import Environment, Unavailable, is_complete
 from benchback.peers.process import Failed, checked, command_for, differences, measure, program_of
 from benchback.peers.sides import BASELINES, PROGRAMS, Side
 from benchback.stats import geometric_mean, paired_ratio
@@ -244,7 +245,7 @@ def test_an_undeclared_difference_is_found() -> None:
 
 def test_environments_live_in_the_cache_and_know_their_pins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BENCHBACK_CACHE", str(tmp_path))
-    assert cache_folder() == tmp_path / "peers"
+    assert host.cache_folder("peers") == tmp_path / "peers"
     old, new = Environment("x", (("x==1",),)), Environment("x", (("x==2",),))
     assert not is_complete(old, tmp_path)
     (tmp_path / "complete.json").write_text(json.dumps(old.steps))

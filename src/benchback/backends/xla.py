@@ -108,10 +108,10 @@ def dtype(name: str) -> jnp.dtype:
 
 
 @contextmanager
-def compiling_quickly() -> Iterator[None]:
-    """Inside, XLA compiles without optimising: for programs that run once, which would never earn it back."""
+def optimising(wanted: bool) -> Iterator[None]:
+    """Inside, XLA compiles with LLVM's optimiser or without: a program that runs once would never earn it back."""
     before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
+    jax.config.update("jax_disable_most_optimizations", not wanted)
     try:
         yield
     finally:

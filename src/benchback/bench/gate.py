@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from benchback.bench import host
 from benchback.bench.launch import TICK_S, Interrupted, end_group
 from benchback.bench.record import digest
 
@@ -33,16 +34,10 @@ def verdicts(
     """`algorithm/backend` -> `pass` or why not; measured once for each state of code, versions and processor."""
     found = {}
     for algorithm in sorted(set(algorithms)):
-        known = _known(algorithm, fingerprint, tick, cache or default_cache())
+        known = _known(algorithm, fingerprint, tick, cache or host.cache_folder("parity"))
         for backend in sorted(set(backends)):
             found[f"{algorithm}/{backend}"] = known.get(backend, "not measured")
     return found
-
-
-def default_cache() -> Path:
-    """Where verdicts are kept between campaigns."""
-    root = os.environ.get("BENCHBACK_CACHE") or Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-    return Path(root) / "benchback" / "parity"
 
 
 def _known(algorithm: str, fingerprint: Mapping[str, Any], tick: Tick, cache: Path) -> dict[str, str]:

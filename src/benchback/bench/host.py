@@ -169,6 +169,11 @@ def canary_off(
     return tuple(found)
 
 
+def cache_folder(name: str) -> Path:
+    """Where `name` is kept between commands: in $BENCHBACK_CACHE, else in ~/.cache/benchback."""
+    return Path(os.environ.get("BENCHBACK_CACHE") or Path.home() / ".cache" / "benchback") / name
+
+
 def variables(threads: int, caches: str | Path, device: str = "cpu") -> dict[str, str]:
     """The whole environment of a worker: few variables inherited, every thread count explicit, all caches private.
 

@@ -84,7 +84,6 @@ def perform(job: Job) -> Record:
     agent = registry.execute(make(run.config, env), backend, run.compile_mode, run.unit, run.length)
     mark("built")
     state = agent.init(run.seed, None)
-    parameters = sum(x.size for name, x in agent.export(state).items() if name.startswith(("actor/", "critic/")))
     mark("initialised")
     calls = run.config.num_iterations // run.length
     compiled_before = backend.compiles()
@@ -92,11 +91,11 @@ def perform(job: Job) -> Record:
     mark("finished")
     clock.check_finished(backend, metrics[-1], tape)
     samples = asdict(tape) | per_call(backend.fetch(metrics))
-    steps = int(agent.export(state)["adam/count"])
+    weights = agent.export(state)
     ledger = {
         **execution(job),
-        "parameters": parameters,
-        "optimiser_steps": steps,
+        "parameters": sum(x.size for name, x in weights.items() if name.startswith(("actor/", "critic/"))),
+        "optimiser_steps": int(weights["adam/count"]),
         "env_steps_per_call": run.config.batch_size * run.length,
         "iterations_per_call": run.length,
         "calls": calls,

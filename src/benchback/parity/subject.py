@@ -10,6 +10,7 @@ import numpy as np
 
 from benchback import registry
 from benchback.agent import Agent
+from benchback.backends import xla
 from benchback.parity import environment
 
 
@@ -19,13 +20,8 @@ def computing(dtype: str, *, optimised: bool) -> Iterator[None]:
 
     The optimiser takes most of the time of compiling and does not decide what is computed.
     """
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", not optimised)
-    try:
-        with jax.enable_x64(dtype == "float64"):
-            yield
-    finally:
-        jax.config.update("jax_disable_most_optimizations", before)
+    with xla.optimising(optimised), jax.enable_x64(dtype == "float64"):
+        yield
 
 
 @dataclass(frozen=True)

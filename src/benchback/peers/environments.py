@@ -8,6 +8,8 @@ import venv
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchback.bench import host
+
 INSTALL_TIMEOUT_S = 1200
 MARKER = "complete.json"
 
@@ -25,14 +27,9 @@ class Environment:
     """Calls of pip, in order; torch comes first and alone, or pip may choose a build with gigabytes of CUDA."""
 
 
-def cache_folder() -> Path:
-    """Where the environments live: $BENCHBACK_CACHE, else ~/.cache/benchback; under peers."""
-    return Path(os.environ.get("BENCHBACK_CACHE") or Path.home() / ".cache" / "benchback") / "peers"
-
-
 def prepare(environment: Environment) -> Path:
     """The environment's Python; installs what is missing. Raises Unavailable with the reason."""
-    folder = cache_folder() / environment.name
+    folder = host.cache_folder("peers") / environment.name
     python = folder / ("Scripts" if os.name == "nt" else "bin") / "python"
     if is_complete(environment, folder):
         return python

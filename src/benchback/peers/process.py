@@ -2,16 +2,14 @@
 
 import json
 import math
-import os
-import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from benchback.bench import host
+from benchback.bench.launch import end_group
 from benchback.peers.sides import BASELINES, PROGRAMS, Side
 from benchback.peers.work import Workload
 
@@ -93,17 +91,9 @@ def _run(command: Sequence[str], variables: dict[str, str], timeout_s: float) ->
     try:
         stdout, stderr = process.communicate(timeout=timeout_s)
     except BaseException as error:
-        _end(process)
+        end_group(process)
+        process.communicate()
         if isinstance(error, subprocess.TimeoutExpired):
             raise Failed(f"not done after {timeout_s:g} s") from None
         raise
     return process.returncode, stdout, stderr
-
-
-def _end(process: subprocess.Popen) -> None:
-    """Kill the process with all that it started."""
-    if sys.platform == "win32":
-        process.kill()
-    else:
-        os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from benchback import stats
 from benchback.bench.figures import FIGURES, figures
 from benchback.bench.policy import kept
-from benchback.bench.record import Attempt, Cell, Record
+from benchback.bench.record import Attempt, Cell
 from benchback.bench.store import Store
 from benchback.bench.verify import COMPARED
 from benchback.stats import Claim, Measured
@@ -73,12 +73,13 @@ def outcome_of(block: int, attempts: Sequence[Attempt]) -> Outcome:
         reason = f"{last.outcome}: {last.detail}" if last else "not run yet"
         return Outcome(block, dict.fromkeys(FIGURES, reason), {}, None)
     returns = [x for x in spoken.record.samples.get("episode_return", ()) if x is not None]
-    return Outcome(block, figures(spoken.record), spoken.record.ledger, *_ends(returns, spoken.record))
-
-
-def _ends(returns: Sequence[float], record: Record) -> tuple[float | None, float | None]:
-    """The last return of a run, and the seconds of its first call."""
-    return returns[-1] if returns else None, record.samples["total_s"][0]
+    return Outcome(
+        block,
+        figures(spoken.record),
+        spoken.record.ledger,
+        episode_return=returns[-1] if returns else None,
+        first_call_s=spoken.record.samples["total_s"][0],
+    )
 
 
 def title(cell: Cell) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 import polars as pl
 
+from benchback.bench.export import harmless
 from benchback.bench.store import Store
 from benchback.errors import InputError
 from benchback.report import (
@@ -53,8 +54,6 @@ TABLES: dict[str, Table] = {
     "ease": trust.ease_table,
     "provenance": trust.provenance_table,
 }
-FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
-"""Beginnings that make a spreadsheet compute a cell."""
 PIXELS_PER_INCH = 144
 
 
@@ -115,14 +114,10 @@ def _data_files(out: Path, name: str, table: pl.DataFrame) -> list[Path]:
     text = io.StringIO()
     writer = csv.DictWriter(text, table.columns, lineterminator="\n")
     writer.writeheader()
-    writer.writerows({key: _harmless(x) for key, x in row.items()} for row in rows)
+    writer.writerows({key: harmless(x) if isinstance(x, str) else x for key, x in row.items()} for row in rows)
     listed = json.dumps(rows, indent=0, ensure_ascii=False, allow_nan=False)
     made = [(f"{name}.csv", text.getvalue()), (f"{name}.json", listed)]
     return [_write(out / "tables" / file, content.encode()) for file, content in made]
-
-
-def _harmless(value: Any) -> Any:
-    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
 
 def markdown(figure: Figure, table: pl.DataFrame) -> str:

@@ -71,7 +71,7 @@ def make(config: Config, env: Env) -> Agent:
         return model, optimiser, env.reset(env_key), key
 
     def init(seed: int, weights: Weights | None = None) -> State:
-        with xla.compiling_quickly():
+        with xla.optimising(False):
             model, optimiser, env_state, key = fresh(np.uint32(seed))
         parts = *nnx.as_pure((nnx.state(model), optimiser.opt_state)), env_state, key
         params, moments, env_state, key = xla.transplant(LAYOUT, weights, *parts)

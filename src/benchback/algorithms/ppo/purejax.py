@@ -60,7 +60,7 @@ def make(config: Config, env: Env) -> Agent:
         return params, optimiser.init(params), env.reset(env_key), key
 
     def init(seed: int, weights: Weights | None = None) -> State:
-        with xla.compiling_quickly():
+        with xla.optimising(False):
             parts = fresh(np.uint32(seed))
         return State(*xla.transplant(LAYOUT, weights, *parts), xla.as_data(config.hyper, dtype))
 
