@@ -1,5 +1,6 @@
 """Campaigns from the command line: wrong input is one line, in time, and leaves nothing behind."""
 
+import contextlib
 import json
 import os
 import pickle
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import time
 import zipfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -189,10 +191,9 @@ def test_hostile_checkpoints_are_refused_and_not_run(name: str, benchback, tmp_p
 
 def remember_parity(cache: Path) -> None:
     """Have the gate believe that parity was proven: it is not what is tested here."""
-    cache.mkdir()
     machine = host.fingerprint()
     relevant = {name: x for name, x in machine.items() if name in gate.CODE or name.startswith("version ")}
-    file = cache / "benchback" / "parity" / f"{gate.digest(['ppo', gate.LEVELS, relevant])}.json"
+    file = cache / "parity" / f"{gate.digest(['ppo', gate.LEVELS, relevant])}.json"
     file.parent.mkdir(parents=True)
     file.write_text(json.dumps({"purejax": "pass"}))
 
@@ -206,30 +207,51 @@ def until(found: Any) -> Any:
     return seen
 
 
+def child_with(process: subprocess.Popen[str], word: str) -> psutil.Process | None:
+    """The child of `process` whose command line holds `word`; one that ends meanwhile is not it."""
+    for child in psutil.Process(process.pid).children():
+        with contextlib.suppress(psutil.Error):
+            if word in child.cmdline():
+                return child
+    return None
+
+
+@pytest.fixture
+def started() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts processes in groups of their own, and leaves none of them running whatever the test does."""
+    with contextlib.ExitStack() as stack:
+
+        def start(*command: str, **options: Any) -> subprocess.Popen[str]:
+            pipe = subprocess.PIPE
+            process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True, **options)
+            stack.enter_context(process)
+            stack.callback(process.kill)
+            return process
+
+        yield start
+
+
 @pytest.mark.parametrize("during", ["parity", "run"])
-def test_interrupting_a_real_campaign_leaves_nothing_running(during: str, tmp_path: Path) -> None:
+def test_interrupting_a_real_campaign_leaves_nothing_running(
+    during: str, tmp_path: Path, started: Callable[..., subprocess.Popen[str]]
+) -> None:
     endless = GOOD | product({"unit": ["phase", "iteration"]}, backend="purejax", **FIXED | {"num_iterations": 10**8})
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(endless))
     if during == "run":
         remember_parity(tmp_path / "cache")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "benchback", "run", "mine.yaml"],
+    process = started(
+        *(sys.executable, "-m", "benchback", "run", "mine.yaml"),
         cwd=tmp_path,
         env=os.environ | {"BENCHBACK_CACHE": str(tmp_path / "cache")},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
     )
     word = {"parity": "parity", "run": "benchback.bench.worker"}[during]
-    ours = psutil.Process(process.pid)
-    child = until(lambda: next((c for c in ours.children() if word in c.cmdline()), None))
-    started = time.monotonic()
+    child = until(lambda: child_with(process, word))
+    begun = time.monotonic()
     for _ in range(2):
         os.killpg(process.pid, signal.SIGINT)
         time.sleep(0.05)
     _, said = process.communicate(timeout=30)
-    assert time.monotonic() - started < 4
+    assert time.monotonic() - begun < 4
     assert process.returncode == 130
     assert said.splitlines()[-1] == "benchback: error: interrupted"
     assert "Traceback" not in said
