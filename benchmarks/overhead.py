@@ -20,6 +20,8 @@ from benchback.bench.clock import record_calls
 from benchback.bench.record import Timing
 
 ITERATION_S = 0.010
+INTERRUPTED_S = 0.0002
+"""Beyond its duration: a call that took this much longer was not alone on its processor."""
 
 
 def spinning(duration_s: float, starts: list[float]) -> tuple[Agent, Backend]:
@@ -51,10 +53,10 @@ def bare(agent: Agent, calls: int) -> None:
 
 
 def cost_s(duration_s: float, timing: Timing, calls: int, rounds: int) -> float:
-    """Seconds that the clock adds to a call: the difference of medians from one beginning to the next.
+    """Seconds that the clock adds to a call: the difference of means from one beginning to the next.
 
-    Medians, because what another process takes from a few calls is not the clock's; taking turns, because the
-    machine drifts.
+    Calls that another process interrupted are left out on both sides: what it takes is not the clock's. Sides take
+    turns, because the machine drifts.
     """
     starts: list[float] = []
     agent, backend = spinning(duration_s, starts)
@@ -66,7 +68,8 @@ def cost_s(duration_s: float, timing: Timing, calls: int, rounds: int) -> float:
             sides[side]()
             if turn:
                 periods[side].extend(later - earlier for earlier, later in pairwise(starts))
-    return statistics.median(periods[1]) - statistics.median(periods[0])
+    bare_s, timed_s = (statistics.fmean(x for x in side if x < duration_s + INTERRUPTED_S) for side in periods)
+    return timed_s - bare_s
 
 
 def main() -> None:

@@ -24,7 +24,7 @@ LAYERS = (
     ("train",),
     ("folder", "parity"),
     ("bench",),
-    ("studies", "micro", "scale", "report"),
+    ("studies", "micro", "scale", "report", "track"),
     ("peers",),
     ("show",),
     ("cli",),

@@ -186,6 +186,37 @@ def test_hostile_checkpoints_are_refused_and_not_run(name: str, benchback, tmp_p
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
+# Looking at the machine and at environments.
+
+
+def test_the_cost_of_environments_is_kept_with_a_campaign(benchback, tmp_path: Path) -> None:
+    path = tmp_path / "mine.sqlite"
+    open_campaign(path, study(), machine=MACHINE).close()
+    options = ("--envs", "torch/CartPole-v1", "torch/MountainCar-v0", "--num-envs", "2")
+    done = benchback("envs", "time", *options, "--store", str(path), "--json")
+    assert done.returncode == 0, done.stderr
+    with open_store(path, readonly=True) as store:
+        (event,) = store.events()
+    assert (event.kind, event.detail["stratum"]) == ("complexity", 0)
+    assert event.detail["rows"] == json.loads(done.stdout)
+    assert min(row["relative"] for row in event.detail["rows"]) == 1.0
+    assert all(row["step_s"] > 0 for row in event.detail["rows"])
+    refused(benchback("envs", "time", "--store", "none.sqlite"), "none.sqlite is not a file")
+
+
+def test_the_doctor_says_what_to_change(benchback) -> None:
+    done = benchback("doctor", "--seconds", "0.1")
+    assert done.returncode == 0, done.stderr
+    for word in ("version jax", "governor", "gpu", "steal", "A/A:", "five blocks find", "to change"):
+        assert word in done.stdout
+
+
+def test_wrong_trackers_are_refused_before_anything_is_written(benchback, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(GOOD))
+    refused(benchback("run", "mine.yaml", "--online"), "add --track wandb")
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.yaml"]
+
+
 # Being asked to stop.
 
 

@@ -88,6 +88,17 @@ def fake(device: Device, *, phases: tuple[float, float] | None = None) -> tuple[
     return agent, backend
 
 
+def test_memory_is_looked_at_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, looks = [100.0], iter("abc")
+    monkeypatch.setattr(clock.time, "perf_counter", lambda: now[0])
+    look = clock.sparingly(lambda: next(looks))
+    seen = []
+    for passed_s in (0.0, 0.4, 0.4, 0.4, 1.5):
+        now[0] += passed_s * clock.LOOK_S
+        seen.append(look())
+    assert seen == ["a", "a", "a", "b", "c"]
+
+
 def test_sync_times_every_phase_by_itself(device: Device) -> None:
     agent, backend = fake(device, phases=(0.02, 0.05))
     state, tape, metrics = record_calls(agent, backend, 0, 4, "sync", lambda: None)

@@ -1,5 +1,8 @@
 """gymnax environments through our interface: the same transitions, and what the interface adds."""
 
+import subprocess
+import sys
+
 import gymnax
 import jax
 import jax.numpy as jnp
@@ -102,6 +105,16 @@ def test_minatar_observations_are_bytes() -> None:
 def test_unknown_environments_are_refused_with_a_remedy(id: str, words: str) -> None:
     with pytest.raises(InputError, match=words):
         envs.make(id, 1, "jax")
+
+
+def test_gymnax_is_imported_without_what_it_draws_with() -> None:
+    code = (
+        "import sys, benchback.envs.gymnax; assert not {'seaborn', 'matplotlib.pyplot'} & set(sys.modules);"
+        "from gymnax.visualize import Visualizer;"
+        "import gymnax.visualize.visualizer as v; print(v.plt.figure.__name__, 'matplotlib.pyplot' in sys.modules)"
+    )
+    said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert said.split() == ["figure", "True"]
 
 
 def test_native_torch_environments_are_refused_to_jax() -> None:

@@ -258,7 +258,7 @@ def test_a_gpu_worker_may_see_the_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 def test_processors_are_on_cores_of_their_own(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     # Two cores of two threads each: 0 and 1, 2 and 3.
-    monkeypatch.setattr(host, "_allowed", lambda: [0, 1, 2, 3])
+    monkeypatch.setattr(host, "allowed_processors", lambda: [0, 1, 2, 3])
     for number in range(4):
         siblings = "0-1\n" if number < 2 else "2-3\n"
         machine.write(f"sys/devices/system/cpu/cpu{number}/topology/thread_siblings_list", siblings)

@@ -216,6 +216,17 @@ def test_a_worker_dies_with_its_coordinator(tmp_path: Path) -> None:
     assert is_gone(pid)
 
 
+def test_what_a_worker_started_dies_with_the_coordinator(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", COORDINATOR, f"parent:{tmp_path / 'pid'}"]
+    coordinator = subprocess.Popen(command, cwd=Path(__file__).parent)
+    grandchild = int(wait_for(tmp_path / "pid"))
+    worker = psutil.Process(grandchild).ppid()
+    coordinator.send_signal(signal.SIGKILL)
+    coordinator.wait()
+    assert is_gone(grandchild)
+    assert is_gone(worker)
+
+
 @pytest.mark.parametrize(
     ("code", "garbled", "log", "starved", "outcome", "detail"),
     [

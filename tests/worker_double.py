@@ -86,6 +86,13 @@ def orphan(stream: FileIO, argument: str) -> None:
     signal.pause()
 
 
+def parent(stream: FileIO, argument: str) -> None:
+    """Waits for ever, as does a child of its own that ignores being asked to end."""
+    if not os.fork():
+        hang(stream, argument)
+    os.wait()
+
+
 def ready(path: str) -> None:
     """Say who is here, completely or not at all."""
     if path:

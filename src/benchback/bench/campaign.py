@@ -59,20 +59,21 @@ def open_campaign(
     path: Path,
     study: Study,
     *,
-    seed: int = 0,
+    seed: int | None = None,
     note: str = "",
     new_stratum: bool = False,
     machine: Mapping[str, Any] | None = None,
 ) -> Store:
     """The store of this study at `path`, made with its whole schedule if it is not there; wrong ones are refused.
 
-    `machine` is the fingerprint of the one that will run it: this one's unless given.
+    `machine` is the fingerprint of the one that will run it: this one's unless given. Without a seed it is 0, or that
+    of the campaign that is there. A note for a campaign that has another is kept as an event.
     """
     machine = machine or host.fingerprint()
     check_fit(study, machine)
     if not path.exists():
-        cells, slots = plan.schedule(study, seed)
-        campaign = {"study": study.to_dict(), "study_id": study.id, "seed": seed, "note": note}
+        cells, slots = plan.schedule(study, seed or 0)
+        campaign = {"study": study.to_dict(), "study_id": study.id, "seed": seed or 0, "note": note}
         campaign |= {"comparable": study.comparable, "benchback": __version__, "fingerprint": machine}
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -83,17 +84,29 @@ def open_campaign(
             # Another coordinator has made it meanwhile: join it.
     store = open_store(path)
     try:
-        campaign = store.campaign()
-        if campaign["study_id"] != study.id:
-            raise InputError(
-                f"{path} holds the study {campaign['study']['name']} with other configurations; "
-                "choose another --store, or run it as it was begun"
-            )
+        _check_campaign(store, study, seed)
         _check_machine(store, study, machine, new_stratum)
+        if note and note != store.campaign()["note"]:
+            store.add_event("note", note)
     except BaseException:
         store.close()
         raise
     return store
+
+
+def _check_campaign(store: Store, study: Study, seed: int | None) -> None:
+    """Refuse a store that holds something else than what is asked for."""
+    campaign = store.campaign()
+    if campaign["study_id"] != study.id:
+        raise InputError(
+            f"{store.path} holds the study {campaign['study']['name']} with other configurations; "
+            "choose another --store, or run it as it was begun"
+        )
+    if seed is not None and seed != campaign["seed"]:
+        raise InputError(
+            f"{store.path} was begun with seed {campaign['seed']}, not {seed}; leave out --seed, "
+            "or choose another --store"
+        )
 
 
 def check_fit(study: Study, machine: Mapping[str, Any]) -> None:

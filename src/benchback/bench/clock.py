@@ -22,6 +22,9 @@ from benchback.train import advance
 FORGOTTEN_S = 0.005
 """Work that a finished run may still have to wait for, in seconds, before it counts as unsynchronised."""
 
+LOOK_S = 0.05
+"""Between two looks at the memory: a system call that short iterations would feel."""
+
 
 class Unsynchronised(Exception):
     """The clock was stopped before the device had finished."""
@@ -70,7 +73,7 @@ def record_calls(
     step = one(agent, counted.backend, tape, metrics)
     counts = [(backend.compiles(), 0, 0)]
     with resident_bytes() as (look, understand):
-        seen = []
+        look, seen = sparingly(look), []
         for call in range(calls):
             state = step(state, call == 0, call == calls - 1)
             counts.append((backend.compiles(), counted.host_syncs, counted.transfers))
@@ -139,6 +142,20 @@ def _reading_s(backend: Backend, metrics: Any) -> float:
     started = time.perf_counter()
     backend.fetch(metrics)
     return time.perf_counter() - started
+
+
+def sparingly(look: Callable[[], Any]) -> Callable[[], Any]:
+    """Looks when LOOK_S have passed since it last did; in between it tells what it saw then."""
+    seen, due_s = None, 0.0
+
+    def maybe() -> Any:
+        nonlocal seen, due_s
+        now_s = time.perf_counter()
+        if now_s >= due_s:
+            seen, due_s = look(), now_s + LOOK_S
+        return seen
+
+    return maybe
 
 
 @contextmanager

@@ -8,8 +8,12 @@ import numpy as np
 
 from benchback import envs
 
-STEPS = 100
-WARM_UPS, REPEATS = 10, 50
+LARGE = 4096
+"""Environments at which every machine is busy with them alone."""
+STEPS = 50
+WARM_UPS = 2
+FEWEST, MOST, ENOUGH_S = 10, 50, 3.0
+"""Repeats: at least the first, at most the second, and no more once they have taken this long."""
 TRIM = 0.1
 """Share of the fastest and of the slowest repeats that is left out of the mean."""
 
@@ -33,12 +37,14 @@ def measure(
 def step_seconds(id: str, num_envs: int) -> float:
     """Trimmed mean seconds of a step with random actions, in a compiled loop where the suite allows it."""
     play = _torch_loop(id, num_envs) if id.startswith("torch/") else _jax_loop(id, num_envs)
-    times = []
-    for repeat in range(WARM_UPS + REPEATS):
-        started = time.perf_counter()
+    for repeat in range(WARM_UPS):
         play(repeat)
-        times.append((time.perf_counter() - started) / STEPS)
-    return trimmed_mean(times[WARM_UPS:])
+    times: list[float] = []
+    while len(times) < FEWEST or (len(times) < MOST and sum(times) < ENOUGH_S):
+        started = time.perf_counter()
+        play(WARM_UPS + len(times))
+        times.append(time.perf_counter() - started)
+    return trimmed_mean(times) / STEPS
 
 
 def trimmed_mean(values: Sequence[float]) -> float:

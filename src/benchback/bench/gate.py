@@ -2,17 +2,15 @@
 
 import json
 import os
-import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from benchback.bench import host
-from benchback.bench.launch import TICK_S, Interrupted, end_group
+from benchback.bench.launch import output_of
 from benchback.bench.record import digest
 
 LEVELS = ("L0", "L1", "L2")
@@ -34,34 +32,53 @@ def verdicts(
     """`algorithm/backend` -> `pass` or why not; measured once for each state of code, versions and processor."""
     found = {}
     for algorithm in sorted(set(algorithms)):
-        known = _known(algorithm, fingerprint, tick, cache or host.cache_folder("parity"))
+        known = _known(algorithm, sorted(set(backends)), fingerprint, tick, cache or host.cache_folder("parity"))
         for backend in sorted(set(backends)):
             found[f"{algorithm}/{backend}"] = known.get(backend, "not measured")
     return found
 
 
-def _known(algorithm: str, fingerprint: Mapping[str, Any], tick: Tick, cache: Path) -> dict[str, str]:
+def _known(
+    algorithm: str, backends: Sequence[str], fingerprint: Mapping[str, Any], tick: Tick, cache: Path
+) -> dict[str, str]:
+    """What is remembered of these backends, and what is not, measured now."""
     relevant = {name: x for name, x in fingerprint.items() if name in CODE or name.startswith("version ")}
     file = cache / f"{digest([algorithm, LEVELS, relevant])}.json"
-    with suppress(OSError, ValueError):
-        remembered = json.loads(file.read_text())
-        if isinstance(remembered, dict):
-            return remembered
-    found = measure(algorithm, tick)
+    known = _remembered(file)
+    missing = [backend for backend in backends if backend not in known]
+    if not missing:
+        return known
+    found = measure(algorithm, missing, tick)
     # A failure may be the machine's of the moment; only success is remembered.
-    if found and set(found.values()) == {"pass"}:
-        with suppress(OSError):  # remembering saves a minute; a home that cannot be written costs nothing else
-            cache.mkdir(parents=True, exist_ok=True)
-            draft = file.with_suffix(f".{os.getpid()}")
-            draft.write_text(json.dumps(found))
-            draft.replace(file)
-    return found
+    known |= {backend: verdict for backend, verdict in found.items() if verdict == "pass"}
+    with suppress(OSError):  # remembering saves a minute; a home that cannot be written costs nothing else
+        cache.mkdir(parents=True, exist_ok=True)
+        draft = file.with_suffix(f".{os.getpid()}")
+        draft.write_text(json.dumps(known))
+        draft.replace(file)
+    return known | found
 
 
-def measure(algorithm: str, tick: Tick = lambda: True) -> dict[str, str]:
-    """Every backend's verdict, from a process of its own; none if it did not come to one."""
-    command = [sys.executable, "-m", "benchback", "parity", "--algorithm", algorithm, "--levels", *LEVELS]
-    output = _output([*command, "--dtypes", "float32", "--json"], tick)
+def _remembered(file: Path) -> dict[str, str]:
+    try:
+        known = json.loads(file.read_text())
+    except (OSError, ValueError):
+        return {}
+    return {name: x for name, x in known.items() if x == "pass"} if isinstance(known, dict) else {}
+
+
+def measure(algorithm: str, backends: Sequence[str], tick: Tick = lambda: True) -> dict[str, str]:
+    """The verdict of each backend; none where it did not come to one. Nothing is timed, so all processors help."""
+    count = min(len(backends), len(host.allowed_processors()))
+    parts = [backends[i::count] for i in range(count)]
+    with ThreadPoolExecutor(count) as pool:
+        found = list(pool.map(lambda part: _measure_part(algorithm, part, tick), parts))
+    return {backend: verdict for part in found for backend, verdict in part.items()}
+
+
+def _measure_part(algorithm: str, backends: Sequence[str], tick: Tick) -> dict[str, str]:
+    command = [sys.executable, "-m", "benchback", "parity", "--algorithm", algorithm, "--backends", *backends]
+    output = output_of([*command, "--levels", *LEVELS, "--dtypes", "float32", "--json"], TIMEOUT_S, tick)
     try:
         rows = json.loads(output)["rows"]
     except (ValueError, KeyError):
@@ -71,20 +88,3 @@ def measure(algorithm: str, tick: Tick = lambda: True) -> dict[str, str]:
         if not row["ok"]:
             found[row["backend"]] = f"fail: {row['level']} {row['quantity']} off by {row['deviation']:.1e}"
     return found
-
-
-def _output(command: list[str], tick: Tick) -> str:
-    """What a command prints, while `tick` lets it."""
-    deadline = time.monotonic() + TIMEOUT_S
-    with tempfile.TemporaryFile("w+") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.DEVNULL, start_new_session=True)
-        try:
-            while process.poll() is None and time.monotonic() < deadline:
-                if not tick():
-                    raise Interrupted
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(TICK_S)
-        finally:
-            end_group(process)
-        output.seek(0)
-        return output.read()

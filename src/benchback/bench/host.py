@@ -46,7 +46,7 @@ def fingerprint() -> dict[str, Any]:
     found: dict[str, Any] = {
         "cpu": _cpu_field("model name") or platform.processor() or platform.machine(),
         "cpus": os.cpu_count(),
-        "cpus_allowed": len(_allowed()),
+        "cpus_allowed": len(allowed_processors()),
         "cpu_flags": _digest((_cpu_field("flags") or "").encode()) if _cpu_field("flags") else None,
         "governor": _text(SYS / "devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         "memory_bytes": psutil.virtual_memory().total,
@@ -202,7 +202,7 @@ def processors(count: int) -> tuple[int, ...]:
 
     The first processor is where systems like to do their own work.
     """
-    allowed = _allowed()
+    allowed = allowed_processors()
     if count > len(allowed):
         raise InputError(f"threads={count} but this process may use {len(allowed)} processors; use at most that many")
     first_of_core, siblings, cores = [], [], set()
@@ -234,7 +234,8 @@ def out_of_memory_kills() -> int:
     return 0
 
 
-def _allowed() -> list[int]:
+def allowed_processors() -> list[int]:
+    """Numbers of the processors that this process may use."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
 
 

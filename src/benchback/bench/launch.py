@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -93,12 +93,12 @@ def supervise(
     process, frames = _start(command, variables)
     listener = Listener(process, frames)
     try:
-        if processors:
-            host.pin(process.pid, processors)
-        _tell(process, job)
-        timed_out = not listener.until_exit(started + timeout_s, tick)
+        with guarded(process):
+            if processors:
+                host.pin(process.pid, processors)
+            _tell(process, job)
+            timed_out = not listener.until_exit(started + timeout_s, tick)
     finally:
-        end_group(process)
         end_strays(known)
         listener.drain()
         listener.close()
@@ -213,6 +213,54 @@ class Listener:
         os.close(self.frames)
         if self.process.stdout:
             self.process.stdout.close()
+
+
+def output_of(
+    command: Sequence[str],
+    timeout_s: float,
+    tick: Callable[[], bool] = lambda: True,
+    given: str = "",
+    variables: Mapping[str, str] | None = None,
+) -> str:
+    """What a command prints about what it is given; what it had printed, if the time was up before it ended.
+
+    `tick` is called a few times a second; False ends it (Interrupted).
+    """
+    deadline = time.monotonic() + timeout_s
+    with tempfile.TemporaryFile("w+") as asked, tempfile.TemporaryFile("w+") as output:
+        asked.write(given)
+        asked.seek(0)
+        streams: dict[str, Any] = {"stdin": asked, "stdout": output, "stderr": subprocess.DEVNULL}
+        process = subprocess.Popen(command, env=variables, start_new_session=True, **streams)
+        with guarded(process):
+            while process.poll() is None and time.monotonic() < deadline:
+                if not tick():
+                    raise Interrupted
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(TICK_S)
+        output.seek(0)
+        return output.read()
+
+
+WHEN_ALONE = ("/bin/sh", "-c", 'read _; kill -s KILL -- "-$0"')
+"""Waits until nobody holds the other end of its input any more, then ends a group of processes."""
+
+
+@contextlib.contextmanager
+def guarded(process: subprocess.Popen) -> Iterator[None]:
+    """End the process's group when the context ends, or when we do: also killed, we leave nothing of it running."""
+    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    guard = None
+    try:
+        # In a session of its own: who ends the coordinator's group does not mean the guard.
+        command = [*WHEN_ALONE, str(process.pid)]
+        guard = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True, **quiet)
+        yield
+    finally:
+        end_group(process)
+        if guard is not None:
+            guard.kill()
+            guard.communicate()
 
 
 def end_group(process: subprocess.Popen) -> None:

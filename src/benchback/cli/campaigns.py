@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
@@ -33,8 +34,8 @@ class PlanFlags:
     """Passes in the original order."""
     blocks: int | None = None
     """Blocks of every group, neither fewer nor more; by default as the study says."""
-    seed: int = 0
-    """Seed of the schedule and of the runs."""
+    seed: int | None = None
+    """Seed of the schedule and of the runs; 0 unless given. A campaign keeps the one it was begun with."""
     json: bool = False
     """Print JSON."""
 
@@ -51,6 +52,10 @@ class RunFlags(PlanFlags):
     """Continue on a machine that has changed; runs before and after are never pooled."""
     in_process: bool = False
     """Without isolation, for debugging; the records say so."""
+    track: tyro.conf.UseAppendAction[tuple[Literal["csv", "tensorboard", "wandb"], ...]] = ("csv",)
+    """Also give every finished run to this tracker; it writes beside the store. May be given more than once."""
+    online: bool = False
+    """Let W&B upload, with WANDB_API_KEY from the environment or .env; otherwise its runs stay on this machine."""
 
 
 @dataclass(frozen=True)
@@ -88,9 +93,11 @@ class EnvsFlags:
     """Time a vectorised step of every environment, without any policy."""
 
     envs: tuple[str, ...] = ()
-    """Environments to time; those of the studies by default."""
-    num_envs: tuple[int, ...] = (32, 4096)
-    """Numbers of environments stepped together."""
+    """Environments to time; those of the store, else of the study `backends` by default."""
+    num_envs: tuple[int, ...] = ()
+    """Numbers of environments stepped together; as many as there, and 4096, by default."""
+    store: Path | None = None
+    """Store of a campaign in which to keep the result, for its report."""
     json: bool = False
     """Print JSON."""
 
@@ -121,26 +128,43 @@ def plan(arguments: list[str]) -> int:
     from benchback.show.campaigns import print_plan
 
     study, flags = chosen_study(arguments, "plan", PlanFlags)
-    print_plan(study, *schedule(study, flags.seed), estimate(study), flags.json)
+    print_plan(study, *schedule(study, flags.seed or 0), estimate(study), flags.json)
     return 0
 
 
 def run(arguments: list[str]) -> int:
     from benchback.bench import campaign
     from benchback.show.campaigns import print_outcome, watching
+    from benchback.track import feeder
 
     stop = on_stop()
     study, flags = chosen_study(arguments, "run", RunFlags)
+    trackers = tuple(dict.fromkeys(flags.track))
+    feeder.check(trackers, flags.online)
     path = flags.store or Path("runs") / f"{study.name}.sqlite"
     launch = campaign.in_process if flags.in_process else campaign.run_cell
     options = {"seed": flags.seed, "note": flags.note, "new_stratum": flags.new_stratum}
     with campaign.open_campaign(path, study, **options) as store:
         with watching(store, flags.json) as watch:
-            complete = campaign.work(store, study, replace(watch, asked_to_stop=stop, launch=launch))
+            feeding = feeder.Feeder(store, trackers, flags.online, stop, watch.said)
+            feeding.catch_up()
+            finished = each(watch.finished, feeding.finished)
+            watch = replace(watch, asked_to_stop=stop, launch=launch, finished=finished)
+            complete = campaign.work(store, study, watch)
         if not complete:
             raise KeyboardInterrupt
         failed = print_outcome(store, flags.json)
     return FAILED_RUNS if failed else 0
+
+
+def each(*functions: Callable[..., None]) -> Callable[..., None]:
+    """A function that calls all of them, one after another."""
+
+    def call(*arguments: Any) -> None:
+        for function in functions:
+            function(*arguments)
+
+    return call
 
 
 def on_stop() -> Callable[[], bool]:
@@ -209,6 +233,8 @@ def verify(arguments: list[str]) -> int:
     from benchback.show.campaigns import print_problems
 
     path, flags = store_path(arguments, "verify")
+    if not path.is_file():
+        raise InputError(f"{path} is not a file; give a store that `benchback run` wrote")
     problems = verify(path)
     print_problems(path, problems, flags.json)
     return 1 if problems else 0
@@ -240,7 +266,8 @@ def doctor(arguments: list[str]) -> int:
 
 def environments(arguments: list[str]) -> int:
     from benchback import envs
-    from benchback.bench.complexity import measure
+    from benchback.bench import complexity
+    from benchback.bench.store import open_store
     from benchback.bench.study import load
     from benchback.show.campaigns import print_complexity
     from benchback.show.tables import measuring
@@ -248,14 +275,19 @@ def environments(arguments: list[str]) -> int:
     if not arguments or arguments[0] != "time":
         raise InputError("envs knows one thing to do: envs time; `benchback list` shows the environments")
     flags = parse(EnvsFlags, arguments[1:], "envs time")
-    ids = flags.envs or tuple(dict.fromkeys(cell.run["env"] for cell in load("backends").cells))
-    for id in ids:
-        envs.check(id)
-    for size in flags.num_envs:
-        if size < 1:
-            raise InputError(f"num_envs={size} must be at least 1")
-    limit_threads(1)
-    with measuring() as progress:
-        rows = measure(ids, flags.num_envs, progress)
+    with nullcontext() if flags.store is None else open_store(flags.store) as store:
+        cells = store.cells().values() if store else load("backends").cells
+        ids = flags.envs or tuple(dict.fromkeys(cell.run["env"] for cell in cells))
+        sizes = flags.num_envs or tuple(dict.fromkeys((*(cell.run["num_envs"] for cell in cells), complexity.LARGE)))
+        for id in ids:
+            envs.check(id)
+        for size in sizes:
+            if size < 1:
+                raise InputError(f"num_envs={size} must be at least 1")
+        limit_threads(1)
+        with measuring() as progress:
+            rows = complexity.measure(ids, sizes, progress)
+        if store:
+            store.add_event("complexity", {"stratum": len(store.strata()) - 1, "rows": rows})
     print_complexity(rows, flags.json)
     return 0

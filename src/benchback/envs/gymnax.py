@@ -2,14 +2,17 @@
 
 from typing import Any
 
-import gymnax
 import jax
 import jax.numpy as jnp
-from gymnax.environments import spaces
 from jaxtyping import Array, Bool, Int, Key, Shaped
 
 from benchback.envs.interface import Env, EnvState, Step
+from benchback.envs.lazily import lazily
 from benchback.errors import InputError
+
+with lazily("seaborn", "matplotlib.pyplot"):  # gymnax loads them, for two seconds, to draw what nobody asked for
+    import gymnax
+    from gymnax.environments import spaces
 
 
 def make(name: str, num_envs: int) -> Env:

@@ -20,12 +20,13 @@ from benchback.bench.study import Study
 from benchback.errors import InputError
 from benchback.report.comparisons import Group, claims, parity_of, read_groups, reference_variant
 from benchback.show.tables import jsonable, table
-from benchback.stats import Comparison
+from benchback.stats import Claim, Comparison
 
 
 def print_plan(study: Study, cells: Sequence[Cell], slots: Sequence[Slot], cost: Estimate, as_json: bool) -> None:
     """Configurations in published order, and what running them takes."""
-    effect = minimum_detectable_effect(study.min_blocks, TYPICAL_CV) if study.min_blocks > 1 else None
+    paired = study.order == "protocol" and study.min_blocks > 1
+    effect = minimum_detectable_effect(study.min_blocks, TYPICAL_CV) if paired else None
     if as_json:
         entries = [asdict(entry) | {"cell_id": entry.cell.id} for entry in study.entries]
         found = {"study": study.name, "comparable": study.comparable, "order": study.order, "entries": entries}
@@ -143,7 +144,7 @@ def print_outcome(store: Store, as_json: bool) -> int:
         (
             steady.overall.name.split(" : ")[0],
             ratio_text(steady.overall),
-            steady.overall.verdict or steady.overall.reason,
+            steady.overall.verdict or "none",
             ratio_text(cold.overall),
             ratio_text(total.overall),
             str(steady.overall.cells),
@@ -152,11 +153,23 @@ def print_outcome(store: Store, as_json: bool) -> int:
         )
         for steady, cold, total in zip(*found.values(), strict=True)
     ]
-    Console().print(table("times as long, with 95 % interval; ' is the A/A copy", columns, rows))
+    if rows:
+        Console().print(table("times as long, with 95 % interval; ' is the A/A copy", columns, rows))
+    for reason, names in unknown(found["steady"]).items():
+        print(f"no verdict on {', '.join(names)}: {reason}")
     if counts.failed:
         print(f"{counts.failed} runs have no result: benchback list-runs {store.path}")
     print(f"results in {store.path}")
     return counts.failed
+
+
+def unknown(rows: Sequence[Claim]) -> dict[str, list[str]]:
+    """Why there is no verdict -> on whom."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        if row.overall.verdict is None:
+            found.setdefault(row.overall.reason, []).append(row.overall.name.split(" : ")[0])
+    return found
 
 
 def print_group(group: Group, store: Store) -> None:
@@ -300,16 +313,32 @@ def print_examination(found: Mapping[str, Any], as_json: bool) -> None:
     if as_json:
         print(json.dumps({**found, "aa": jsonable(found["aa"])}, indent=2))
         return
-    rows = [(name, str(value)) for name, value in found["machine"].items()]
+    rows = [(name, str(value)) for name, value in machine_facts(found).items()]
     Console().print(table("machine", ("what", "value"), rows))
-    noise = "  ".join(f"{name} {value:.3g}" for name, value in found["noise"].items())
-    print(f"while it was measured: {noise}")
+    rows = [
+        (name, f"{value:.3g}", f"{host.LIMITS[name]:.3g}", "too much" if value > host.LIMITS[name] else "fine")
+        for name, value in found["noise"].items()
+    ]
+    Console().print(table("noise while it was measured", ("what", "seen", "limit", ""), rows))
     spread = found["spread"]
     print(f"the same work varies by {spread['matmul_s']:.1%} (arithmetic) and {spread['memcpy_s']:.1%} (memory)")
     same = found["aa"]
     print(f"A/A: {same['ratio']:.3f} [{same['low']:.3f}, {same['high']:.3f}] over {same['n']} pairs: {same['verdict']}")
     print(f"five blocks find differences from {found['detectable_with_5_blocks']:.1%} on")
-    print("\n".join(f"- {line}" for line in found["advice"]) or "nothing to change")
+    print("what to change:" if found["advice"] else "nothing to change")
+    for line in found["advice"]:
+        print(f"- {line}")
+
+
+def machine_facts(found: Mapping[str, Any]) -> dict[str, Any]:
+    """What is known about the machine, for people: sizes in GB, and what was looked for and not found."""
+    machine = dict(found["machine"])
+    memory, free = machine.pop("memory_bytes") / 1e9, found["free_bytes"] / 1e9
+    facts = {"memory": f"{memory:.1f} GB", "free disk here": f"{free:.1f} GB"}
+    facts |= {"threads of a worker": "1 unless the study says otherwise", "compile caches": "private to every run"}
+    if found["caches"]:
+        facts["set in this shell"] = ", ".join(found["caches"])
+    return machine | facts | {"gpu": machine.get("gpu", "none"), "governor": machine.get("governor", "not told")}
 
 
 def print_complexity(rows: Sequence[Mapping[str, Any]], as_json: bool) -> None:

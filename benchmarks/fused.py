@@ -1,0 +1,94 @@
+"""Whether a framework costs anything once training is one program: the five JAX backends in one process, in turns.
+
+    python benchmarks/fused.py [--workload A] [--iterations 4] [--rounds 30]
+
+Every round runs each program once, in an order drawn anew; a round is a block of paired ratios against plain JAX, whose
+twin, compiled a second time, shows what no difference looks like. One process shares one state of the machine, so this
+finds smaller differences than the study `fused`, whose runs are processes of their own. Also printed: instructions of
+each optimised program, and whether two programs are the same but for the names in them.
+"""
+
+import argparse
+import random
+import re
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from benchback import envs, registry
+from benchback.peers.work import WORKLOADS, Workload
+from benchback.stats.ratios import paired_ratio
+
+REFERENCE = "purejax"
+FAMILY = [name for name, spec in registry.BACKENDS.items() if spec.family == "jax"]
+
+
+@dataclass
+class Contestant:
+    """A compiled program, the state it is at and the time each execution took."""
+
+    program: Any
+    state: Any
+    seconds: list[float]
+    instructions: Counter[str]
+
+
+def contestant(backend_name: str, work: Workload, iterations: int) -> Contestant:
+    """`iterations` of the workload as one program of the backend, run once."""
+    make, backend = registry.load("ppo", backend_name)
+    env = envs.make(f"gymnax/{work.env}", work.config.num_envs, "jax")
+    plain = make(work.config, env)
+    agent = backend.units["chunk"](plain, iterations)
+    executed = backend.modes[registry.BACKENDS[backend_name].best](agent)
+    state = executed.init(0, None)
+    compiled = jax.jit(agent.iterate).lower(plain.init(0, None)).compile()
+    state, metrics = executed.iterate(state)
+    jax.block_until_ready(metrics)
+    return Contestant(executed.iterate, state, [], instructions(compiled.as_text()))
+
+
+def instructions(text: str) -> Counter[str]:
+    """How often the optimised program holds each kind of instruction, with its shapes."""
+    return Counter(re.findall(r"= (\S+ [a-z][\w-]*)\(", text))
+
+
+def main() -> None:
+    """Time, then print a row for each backend."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workload", choices=WORKLOADS, default="A")
+    parser.add_argument("--iterations", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=30)
+    flags = parser.parse_args()
+    work = WORKLOADS[flags.workload]
+    names = [*FAMILY, f"{REFERENCE}'"]
+    contestants = {name: contestant(name.removesuffix("'"), work, flags.iterations) for name in names}
+    order = random.Random(0)
+    for _ in range(flags.rounds):
+        for name in order.sample(names, len(names)):
+            one = contestants[name]
+            started = time.perf_counter()
+            one.state, metrics = one.program(one.state)
+            jax.block_until_ready(metrics)
+            one.seconds.append(time.perf_counter() - started)
+    reference = contestants[REFERENCE]
+    print(
+        f"{flags.workload}, {flags.iterations} iterations a program, {flags.rounds} rounds; "
+        f"time over that of {REFERENCE}"
+    )
+    for name, one in contestants.items():
+        found = paired_ratio(one.seconds, reference.seconds)
+        apart = sum(
+            ((one.instructions - reference.instructions) + (reference.instructions - one.instructions)).values()
+        )
+        print(
+            f"{name:<9} {found.ratio:.3f} [{found.low:.3f}, {found.high:.3f}]  "
+            f"{1e3 * min(one.seconds) / flags.iterations:.2f} ms at best, "
+            f"{one.instructions.total()} instructions, {apart} not shared"
+        )
+
+
+if __name__ == "__main__":
+    main()
