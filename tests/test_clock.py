@@ -198,6 +198,13 @@ def test_reading_that_is_always_slow_is_no_accusation(device: Device) -> None:
     check_finished(slow, (1, 0.0), Tape(total_s=[0.001]))
 
 
+def test_a_read_held_up_by_a_busy_machine_is_no_accusation(device: Device) -> None:
+    _, backend = fake(device)
+    delays = iter([0.007, 0.0])
+    held_up = replace(backend, fetch=lambda found: device.host_works(next(delays)))
+    check_finished(held_up, (1, 0.0), Tape(total_s=[0.005] * 120))
+
+
 @pytest.fixture(scope="module")
 def real() -> tuple[Agent, Backend, Any]:
     """A JAX program of some tens of milliseconds, which JAX lets run on while Python goes on."""

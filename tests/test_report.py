@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -10,14 +11,16 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from synthetic import HOSTILE, SLOWER, Shape, build
+from synthetic import HOSTILE, SLOWER, Shape, build, fill, study_of
 
+from benchback.bench import plan
 from benchback.bench.store import Store, open_store
 from benchback.errors import InputError
 from benchback.report import compare, ease, imported, sentences
 from benchback.report.claimed import ALL, span_text
+from benchback.report.costs import read_env_times
 from benchback.report.figure import rows_of, unfiltered
-from benchback.report.page import SECTIONS, columnar
+from benchback.report.page import SECTIONS, columnar, rounded_table
 from benchback.report.progress import places
 from benchback.report.render import figures_of, markdown, render, tables_of
 from benchback.report.table import Source, read
@@ -118,11 +121,33 @@ def test_the_verdict_says_who_by_how_much_and_on_what_it_depends(
     source: Source, tables: dict[str, pl.DataFrame]
 ) -> None:
     found = sentences.verdict(source, tables)
-    nnx = next(text for text in found.comparisons if text.startswith("Flax NNX"))
-    assert "slower than Flax Linen (jit) in steady state, 4 cells, 16 blocks, matched" in nnx
     assert found.recommendation.startswith("Use Flax Linen (jit)")
-    assert any("model size: PyTorch (compile) takes" in text for text in found.depends)
-    assert any("Flax Linen (jit) overtakes PyTorch (compile) after" in text for text in found.depends)
+    assert found.recommendation.endswith("In ppo, sync, cpu, 1 thread, matched the choice is the same.")
+    asynchronous, sync = found.settings
+    nnx = next(text for text in asynchronous.comparisons if text.startswith("Flax NNX"))
+    assert "slower than Flax Linen (jit) in steady state, 4 cells, 16 blocks, matched" in nnx
+    assert any(text.startswith("Flax NNX") and "2 cells, 8 blocks" in text for text in sync.comparisons)
+    model, env, length = asynchronous.depends
+    assert "model size: the choice is the same throughout; PyTorch (compile) takes" in model
+    assert "cost of the environment: the choice is the same throughout" in env
+    assert "PyTorch (compile) starts sooner" in length
+    assert "Flax Linen (jit) overtakes it after" in length
+
+
+def test_a_choice_that_depends_on_the_model_is_said_so() -> None:
+    def row(variant: str, model: str, figure: str, ratio: float, verdict: str) -> dict:
+        shared = {"env": ALL, "reference": "linen/jit/phase", "ratio": ratio, "verdict": verdict}
+        return shared | {"variant": variant, "model": model, "figure": figure}
+
+    rows = [row("pytorch/compile/phase", model, "steady", *x) for model, x in
+            ((ALL, (1.5, "slower")), ("small", (3.0, "slower")), ("large", (0.5, "faster")))]  # fmt: skip
+    claims = pl.DataFrame(rows)
+    overall = sentences.choose(claims.filter(pl.col("model") == ALL), "linen/jit/phase")
+    assert overall is not None
+    assert overall.variant == "linen/jit/phase"
+    text = sentences._along(claims, "model", ["small", "large"], overall)
+    assert text.startswith("On the model size: rather use PyTorch (compile) with large;")
+    assert "3x the time of Flax Linen (jit) with small and 0.5x with large" in text
 
 
 @pytest.mark.parametrize(
@@ -155,7 +180,9 @@ def test_the_same_store_gives_the_same_bytes(store: Store, folder: Path, tmp_pat
     again = tmp_path / "again"
     # In a process of its own, with another hash seed: sets and counters may not matter.
     command = [sys.executable, "-m", "benchback", "report", str(store.path), "--out", str(again), "--json"]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
+    environment = os.environ | {"PYTHONHASHSEED": seed, "BENCHBACK_CACHE": str(tmp_path / "cache")}
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
     files = [Path(name).relative_to(again) for name in json.loads(done.stdout)["files"]]
     assert len(files) > 60
     assert {path.suffix for path in files} == {".html", ".png", ".svg", ".md", ".csv", ".json"}
@@ -191,7 +218,7 @@ def test_tables_as_files_agree(folder: Path, tables: dict[str, pl.DataFrame]) ->
 
 def test_markdown_shows_what_the_chart_shows_at_first(source: Source, tables: dict[str, pl.DataFrame]) -> None:
     figure = next(figure for figure in figures_of(source) if figure.id == "forest_steady")
-    shown = unfiltered(rows_of(figure, tables["claims"]))
+    shown = unfiltered(figure, rows_of(figure, tables["claims"]))
     assert set(shown["env"]) == {ALL}
     text = markdown(figure, shown)
     assert text.count("\n| ") == 1 + len(shown)
@@ -221,8 +248,9 @@ def test_one_block_gives_ratios_without_intervals(tmp_path: Path) -> None:
     with build(tmp_path / "one.sqlite", shape) as store:
         source = read(store)
         found = sentences.verdict(source, tables_of(source))
-        assert "cannot be compared" in found.comparisons[0]
-        assert "one block" in found.comparisons[0] or "two complete blocks" in found.comparisons[0]
+        text = found.settings[0].comparisons[0]
+        assert "cannot be compared" in text
+        assert "one block" in text or "two complete blocks" in text
         assert found.recommendation.startswith("No recommendation")
         render(store, tmp_path / "out", images=False)
 
@@ -244,8 +272,65 @@ def test_places_keep_the_beginning_and_the_end() -> None:
     assert len(found) <= 48
 
 
+def test_all_change_points_are_marked_and_a_restless_cell_says_so(tmp_path: Path) -> None:
+    shape = Shape(("CartPole-v1", "Acrobot-v1"), ("small",), ("linen", "equinox"), 120, 2, sync=False)
+    with build(tmp_path / "rich.sqlite", shape) as store:
+        timeline = tables_of(read(store))["timeline"]
+    calm = timeline.filter((pl.col("env") == "CartPole-v1") & (pl.col("backend") == "linen"))
+    # Slower by 1.3 until iteration 8 and by 1.1 until 20, counted from 0; the table counts from 1.
+    changes = calm.filter(pl.col("change") != "").select("iteration", "change").rows()
+    assert [words for _, words in changes] == ["change point", "steady from here"]
+    assert [at for at, _ in changes] == pytest.approx([10, 22], abs=2)
+    assert calm["steady_from"].unique().to_list() == [changes[-1][0]]
+    restless = timeline.filter((pl.col("env") == "Acrobot-v1") & (pl.col("backend") == "equinox"))
+    assert restless["steady_from"].null_count() == len(restless)
+    (note,) = restless.filter(pl.col("note") != "")["note"]
+    assert note.startswith("no steady state: ")
+
+
+def test_variants_of_few_cells_wait_until_they_are_asked_for(tmp_path: Path) -> None:
+    shape = Shape(("CartPole-v1", "Acrobot-v1"), ("small", "large"), ("linen", "nnx"), 200, 2, modes=True, sync=False)
+    with build(tmp_path / "modes.sqlite", shape) as store:
+        source = read(store)
+        tables = tables_of(source)
+    assert source.main == {"linen/jit/phase", "linen/jit/phase'", "nnx/cached_partial/phase"}
+    figure = next(figure for figure in figures_of(source) if figure.id == "forest_steady")
+    assert set(unfiltered(figure, rows_of(figure, tables["claims"]))["variant"]) == {"nnx/cached_partial/phase"}
+    steady = tables["claims"].filter((pl.col("figure") == "steady") & (pl.col("env") == ALL) & (pl.col("model") == ALL))
+    chunked = steady.filter(pl.col("variant") == "linen/jit/chunk(10)")
+    # A call of ten iterations does the same work in other pieces: it is compared.
+    assert chunked["ratio"].item() == pytest.approx(1.0, rel=0.05)
+
+
+def test_timings_never_mix_in_a_chart_that_does_not_name_them(source: Source, tables: dict[str, pl.DataFrame]) -> None:
+    for figure in figures_of(source):
+        shown = unfiltered(figure, rows_of(figure, tables[figure.data]))
+        if "timing" in shown.columns and "timing" not in figure.columns and figure.chart is not None:
+            assert shown["timing"].n_unique() <= 1 or figure.data == "noise", figure.id
+
+
+def test_costs_of_environments_are_timed_or_a_stand_in(store: Store, tmp_path: Path) -> None:
+    stand_in = read(store)
+    assert list(stand_in.complexity) == ["CartPole-v1", "Asterix-MinAtar"]
+    assert stand_in.complexity["Asterix-MinAtar"] > 1
+    assert "stand-in" in stand_in.complexity_from
+    rows = [{"env": "gymnax/CartPole-v1", "num_envs": 64, "step_s": 9e-6}]
+    rows += [
+        {"env": f"gymnax/{env}", "num_envs": 4096, "step_s": s} for env, s in zip(SMALL.envs, (2e-6, 6e-5), strict=True)
+    ]
+    (tmp_path / "times.json").write_text(json.dumps(rows))
+    timed = read(store, env_times=read_env_times(tmp_path / "times.json"))
+    assert timed.complexity == pytest.approx({"CartPole-v1": 1.0, "Asterix-MinAtar": 30.0})
+    assert "benchback envs time" in timed.complexity_from
+    (tmp_path / "junk.json").write_text('{"a": 1}')
+    for name, words in (("none.json", "not there"), ("junk.json", "does not hold")):
+        with pytest.raises(InputError, match=words):
+            read_env_times(tmp_path / name)
+
+
 def test_columns_number_texts_that_repeat() -> None:
-    made = columnar(pl.DataFrame({"a": ["x", "y", "x", None], "b": [1.23456789, float("inf"), None, 2.0]}))
+    table = pl.DataFrame({"a": ["x", "y", "x", None], "b": [1.23456789, float("inf"), None, 2.0]})
+    made = columnar(rounded_table(table))
     assert made == {"a": {"levels": ["x", "y", None], "at": [0, 1, 0, 2]}, "b": [1.23457, None, None, 2.0]}
 
 
@@ -301,6 +386,45 @@ def test_compare_takes_two_variants_of_a_store_block_by_block(store: Store) -> N
     assert steady["ratio"].to_numpy() == pytest.approx(SLOWER["nnx"], rel=0.02)
     with pytest.raises(InputError, match="no variant linen/jut/phase"):
         compare.compare(compare.side(linen), compare.side(f"{store.path}:linen/jut/phase"))
+
+
+def test_compare_takes_two_strata_of_a_store(tmp_path: Path, benchback: Callable) -> None:
+    shape = Shape(("CartPole-v1",), ("small",), ("linen", "pytorch"), 30, 4, sync=False)
+    path = tmp_path / "strata.sqlite"
+    with build(path, shape) as store:
+        store.add_stratum({"cpu": "another"}, plan.again(study_of(shape), store.slots(), 1, 1))
+        fill(store, Shape(**{**vars(shape), "speed": 1.2, "seed": 1}))
+    found = compare.compare(compare.side(f"{path}@0"), compare.side(f"{path}@1"))
+    steady = found.rows.filter(pl.col("figure") == "steady")
+    ratios = dict(zip(steady["backend"], steady["ratio"], strict=True))
+    assert ratios == pytest.approx({"linen": 1.0, "pytorch": 1.2}, rel=0.03)
+    assert found.changed["cpu"] == (HOSTILE, "another")
+    done = benchback("compare", f"{path}@0", f"{path}@1")
+    assert done.returncode == 1, done.stderr
+    assert "pytorch" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "words"),
+    [
+        ("{0}", "none.sqlite", "there is no such store; give STORE"),
+        ("{0}@7", "{0}", "has no stratum 7; give @0 only"),
+        ("{0}@x", "{0}", "there is no such store"),
+        ("{0}:linen/jut/phase", "{0}", "has no variant linen/jut/phase; it has 5, e.g. linen/jit/phase"),
+    ],
+)
+def test_a_side_that_cannot_be_compared_names_the_remedy(store: Store, first: str, second: str, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        compare.compare(compare.side(first.format(store.path)), compare.side(second.format(store.path)))
+
+
+def test_a_report_is_refused_where_it_cannot_be_made(store: Store, tmp_path: Path) -> None:
+    other = tmp_path / "other.sqlite"
+    with build(other, Shape(("Acrobot-v1",), ("medium",), ("linen", "nnx"), 12, 2, sync=False)) as strange:
+        with pytest.raises(InputError, match="no cell in common; compare stores of the same study"):
+            render(store, tmp_path / "out", against=strange, images=False)
+        with pytest.raises(InputError, match="is not a folder"):
+            render(strange, other, images=False)
 
 
 def test_welch_agrees_with_scipy() -> None:

@@ -170,7 +170,7 @@ def test_a_claim_keeps_the_cells_it_cannot_use() -> None:
     assert claim.overall.missing == ("c: one block gives a ratio without an interval",)
     assert claim.cells[0].p_holm == pytest.approx(2 * (claim.cells[0].p or 0))
     assert claim.cells[2].p_holm is None
-    assert stats.claim("none", {"c": bad}).overall.reason == "no cell has two complete blocks"
+    assert stats.claim("none", {"c": bad}).overall.reason == "no cell has two complete blocks: failed"
 
 
 # Simulated campaigns

@@ -1,5 +1,6 @@
 """Verbs about what came of campaigns: report, compare, and results of earlier work."""
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -16,6 +17,8 @@ class ReportFlags:
     """Folder to write to; by default STORE-report beside the store."""
     against: Path | None = None
     """Another store of the same study, e.g. of another machine, to put beside it."""
+    env_times: Path | None = None
+    """What `benchback envs time --json` printed: charts order environments by it, not by a stand-in from the store."""
     seed: int = 0
     """Seed of the bootstrap intervals."""
     images: bool = True
@@ -48,6 +51,7 @@ class ImportFlags:
 
 def report(arguments: list[str]) -> int:
     from benchback.bench.store import open_store
+    from benchback.report.costs import read_env_times
     from benchback.report.render import render
     from benchback.show.reporting import print_report
 
@@ -57,12 +61,11 @@ def report(arguments: list[str]) -> int:
     flags = parse(ReportFlags, rest, "report STORE")
     path = Path(name)
     out = flags.out or path.with_name(f"{path.stem}-report")
-    with open_store(path, readonly=True) as store:
-        if flags.against is None:
-            files = render(store, out, seed=flags.seed, images=flags.images)
-        else:
-            with open_store(flags.against, readonly=True) as other:
-                files = render(store, out, seed=flags.seed, images=flags.images, against=other)
+    times = None if flags.env_times is None else read_env_times(flags.env_times)
+    with ExitStack() as opened:
+        store = opened.enter_context(open_store(path, readonly=True))
+        other = flags.against and opened.enter_context(open_store(flags.against, readonly=True))
+        files = render(store, out, seed=flags.seed, images=flags.images, against=other, env_times=times)
     print_report(files, flags.json)
     return 0
 

@@ -11,7 +11,7 @@ import polars as pl
 from benchback import stats
 from benchback.bench.figures import FIGURES
 from benchback.bench.record import Cell
-from benchback.report.comparisons import Group, claims
+from benchback.report.comparisons import Group, claims_under
 from benchback.report.table import Setting, Source, env_of, frame, keys, model_of
 from benchback.stats import Claim, Comparison
 
@@ -27,7 +27,7 @@ def claims_table(source: Source) -> pl.DataFrame:
     for setting, groups in source.settings.items():
         for env, model, part in parts(groups):
             for figure in FIGURES:
-                found = claims(source.store, part, figure, source.references[setting])
+                found = claims_under(source.parity, part, figure, source.references[setting])
                 rows += [row for claim in found if (row := _claim_row(setting, env, model, figure, claim, part))]
     return frame(rows)
 
@@ -115,24 +115,20 @@ def _best(cells: Sequence[Cell]) -> list[Cell]:
 
 def _pair_rows(source: Source, setting: Setting, group: Group, first: Cell, second: Cell) -> Iterator[dict[str, Any]]:
     for figure in FIGURES:
-        found = claims(source.store, [_only(group, first, second)], figure, second.variant)[0].cells[0]
+        found = claims_under(source.parity, [_only(group, first, second)], figure, second.variant)[0].cells[0]
         if found.ratio is not None:
             pair = f"{short(first)} → {short(second)}"
-            row = keys(first) | {"backend2": second.run["backend"], "pair": pair, "figure": figure}
-            place = source.models.index(model_of(first)) + 0.5
-            row |= {"place": _jittered(source, first, place)} | comparison_columns(found)
-            yield row | {"setting": setting_text(setting)}
+            row = keys(first) | {
+                "backend2": second.run["backend"],
+                "other": second.variant,
+                "pair": pair,
+                "figure": figure,
+            }
+            yield row | {"place": source.place(first)} | comparison_columns(found) | {"setting": setting_text(setting)}
 
 
 def _only(group: Group, *cells: Cell) -> Group:
     return Group(group.title, cells, {cell.id: group.outcomes[cell.id] for cell in cells})
-
-
-def _jittered(source: Source, cell: Cell, middle: float) -> float:
-    """The place of a cell around the middle of its model, by the cost of its environment."""
-    order = sorted(source.complexity, key=lambda env: source.complexity[env])
-    share = order.index(env_of(cell)) / max(len(order) - 1, 1) if env_of(cell) in order else 0.5
-    return middle + 0.7 * (share - 0.5)
 
 
 def short(cell: Cell) -> str:
@@ -165,11 +161,10 @@ def _published_rows(source: Source, groups: Sequence[Group], model: str, figure:
         if not found.pairs:
             continue
         pair = [_only(group, *(c for c in group.cells if c.variant in (first, second))) for group in groups]
-        ours = next(
-            (c.overall for c in claims(source.store, pair, figure, second) if c.overall.name.startswith(f"{first} :")),
-            None,
-        )
+        found_ours = claims_under(source.parity, pair, figure, second)
+        ours = next((c.overall for c in found_ours if c.overall.name.startswith(f"{first} :")), None)
         row = keys(variants[first]) | {"env": ALL, "model": model, "backend2": variants[second].run["backend"]}
+        row["other"] = second
         row |= {"pair": f"{short(variants[first])} → {short(variants[second])}", "figure": figure}
         row |= {"geometric_mean": found.geometric_mean, "median": found.median, "pairs": found.pairs}
         yield row | {"ours": "" if ours is None else ratio_text(ours)}

@@ -7,6 +7,7 @@ compared block by block, as in a report.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -87,11 +88,13 @@ def compare(before: Side, after: Side, margin: float = MARGIN) -> Compared:
 def _groups(store: Store, side: Side) -> list[Group]:
     strata = len(store.strata())
     if side.stratum is not None and side.stratum >= strata:
-        raise InputError(f"{side.path} has strata 0 to {strata - 1}, not {side.stratum}")
+        last = f"@0 to @{strata - 1}" if strata > 1 else "@0 only"
+        raise InputError(f"{side.path} has no stratum {side.stratum}; give {last}")
     groups = read_groups(store, side.stratum)
     known = list(dict.fromkeys(cell.variant for group in groups for cell in group.cells))
     if side.variant is not None and side.variant not in known:
-        raise InputError(f"{side.path} has no variant {side.variant}; it has {', '.join(known)}")
+        near = get_close_matches(side.variant, known, 5, 0.5) or known[:5]
+        raise InputError(f"{side.path} has no variant {side.variant}; it has {len(known)}, e.g. {', '.join(near)}")
     return groups
 
 

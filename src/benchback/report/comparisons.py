@@ -8,7 +8,7 @@ from benchback.bench.figures import FIGURES, figures
 from benchback.bench.policy import kept
 from benchback.bench.record import Attempt, Cell
 from benchback.bench.store import Store
-from benchback.bench.verify import COMPARED
+from benchback.bench.verify import COMPARED, disagreements
 from benchback.stats import Claim, Measured
 
 
@@ -103,8 +103,11 @@ def reference_variant(groups: Sequence[Group]) -> str:
 
 def claims(store: Store, groups: Sequence[Group], figure: str, reference: str | None = None) -> list[Claim]:
     """Every other variant against the reference, in order of mention; the A/A pair is one of them."""
-    reference = reference or reference_variant(groups)
-    verdicts = parity_of(store)
+    return claims_under(parity_of(store), groups, figure, reference or reference_variant(groups))
+
+
+def claims_under(verdicts: Mapping[str, str], groups: Sequence[Group], figure: str, reference: str) -> list[Claim]:
+    """`claims`, given the verdicts of parity."""
     names = dict.fromkeys(cell.variant for group in groups for cell in group.cells)
     found = []
     for name in names:
@@ -146,8 +149,12 @@ def unequal(a: Outcome, b: Outcome) -> str:
     """What two runs did differently besides the compared axes; empty if nothing, or if one of them has no result."""
     if not a.ledger or not b.ledger:
         return ""
-    fields = sorted((a.ledger.keys() | b.ledger.keys()) - COMPARED)
-    differing = [name for name in fields if a.ledger.get(name) != b.ledger.get(name)]
+    fields = (a.ledger.keys() | b.ledger.keys()) - COMPARED
+    if all(a.ledger.get(name) == b.ledger.get(name) for name in fields):
+        return ""
+    # Counts per call still have to be brought to the same length of a call.
+    texts = disagreements({"a": a.ledger, "b": b.ledger})
+    differing = [text.partition(" compared: ")[2].partition(" is ")[0] for text in texts]
     return f"ledgers differ in {', '.join(differing)}" if differing else ""
 
 

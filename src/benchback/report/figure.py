@@ -1,5 +1,6 @@
 """What all figures have in common: data and words beside a chart, colours, and what is seen at first."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,6 +30,10 @@ VERDICTS = {
 }
 WIDTH = 640
 """Of a figure as a file; on the page it is as wide as the page."""
+FILE_FONT = "sans-serif"
+"""The one that vl-convert brings along: the same on every machine, and four times as fast as those it must find."""
+APART = ("device", "timing")
+"""What is never mixed in a chart that does not name it."""
 FILTERS = ("env", "model", "backend", "mode", "device", "timing")
 
 
@@ -48,6 +53,8 @@ class Figure:
     chart: Any = None
     where: Mapping[str, Any] = field(default_factory=dict)
     """Rows it is about: column -> value."""
+    one: tuple[str, ...] = ()
+    """Axes whose values must not be mixed in it: the first value is shown until some are chosen."""
     missing: str = "Nothing of this kind was measured in this campaign."
     """What to say where no row is left."""
 
@@ -61,13 +68,18 @@ def rows_of(figure: Figure, table: pl.DataFrame) -> pl.DataFrame:
     return table
 
 
-def unfiltered(table: pl.DataFrame) -> pl.DataFrame:
-    """The rows that are shown before anything is chosen: sums over environments and models, and examples of lines."""
+def unfiltered(figure: Figure, table: pl.DataFrame) -> pl.DataFrame:
+    """The rows that are shown before anything is chosen: those of `rows_of` that sum over environments and models,
+    one timing where timings do not mix, variants of many cells, examples of lines."""
     for column in ("env", "model"):
         if column in table.columns and (table[column] == ALL).any():
             table = table.filter(pl.col(column) == ALL)
-    if "example" in table.columns and table["example"].any():
-        table = table.filter(pl.col("example"))
+    for column in figure.one:
+        if column in table.columns and not table.is_empty():
+            table = table.filter(pl.col(column) == table[column][0])
+    for column in ("main", "example"):
+        if column in table.columns and table[column].any():
+            table = table.filter(pl.col(column))
     return table
 
 
@@ -93,34 +105,44 @@ def shape(models: list[str]) -> alt.Shape:
     return alt.Shape("model:N", scale=scale, legend=alt.Legend(title="model", orient="top"))
 
 
-def variant_axis(title: str | None = None, angle: int = -30) -> alt.X:
-    """Variants from left to right in order of mention, their names slanted so that they do not overlap."""
-    axis = alt.Axis(labelAngle=angle, labelLimit=220, labelOverlap=False)
-    return alt.X("variant:N", sort=None, title=title, axis=axis)
+def tips(*names: str) -> list[alt.Tooltip]:
+    """What is said of a mark under the pointer; numbers have four digits."""
+    return [alt.Tooltip(name, format=".4g") if name.endswith(":Q") else alt.Tooltip(name) for name in names]
 
 
-def specification(figure: Figure, variants: list[str]) -> dict[str, Any]:
-    """The chart as Vega-Lite, without its data; variants stand in the given order whatever is chosen."""
-    made = figure.chart.to_dict()
+def log(padding: int = 12) -> alt.Scale:
+    """A logarithmic scale with room at its ends."""
+    return alt.Scale(type="log", nice=False, padding=padding)
+
+
+def specification(figure: Figure, orders: Mapping[str, list[str]]) -> dict[str, Any]:
+    """The chart as Vega-Lite, without its data; the values of some fields stand in a given order whatever is chosen.
+
+    Its parameter `narrow` is set by the page where there is no room for labels beside a chart.
+    """
+    made = figure.chart.to_dict(validate=False)
     made.pop("datasets", None)
-    _put_in_order(made, variants)
+    made["params"] = [*made.get("params", []), {"name": "narrow", "value": False}]
+    _put_in_order(made, orders)
     return made
 
 
-def _put_in_order(part: Any, variants: list[str]) -> None:
+def _put_in_order(part: Any, orders: Mapping[str, list[str]]) -> None:
     if isinstance(part, list):
         for x in part:
-            _put_in_order(x, variants)
+            _put_in_order(x, orders)
     elif isinstance(part, dict):
-        if part.get("field") == "variant" and "sort" in part:
-            part["sort"] = variants
+        if part.get("field") in orders and "sort" in part:
+            part["sort"] = orders[part["field"]]
         for x in part.values():
-            _put_in_order(x, variants)
+            _put_in_order(x, orders)
 
 
 def with_data(specification: Mapping[str, Any], name: str, table: pl.DataFrame) -> dict[str, Any]:
-    """The chart complete, for a file."""
-    return {**specification, "datasets": {name: table.to_dicts()}, "config": config(dark=False)}
+    """The chart complete, for a file, with the columns that it mentions."""
+    mentioned = json.dumps(specification)
+    rows = table.select(column for column in table.columns if column in mentioned).to_dicts()
+    return {**specification, "datasets": {name: rows}, "config": config(dark=False) | {"font": FILE_FONT}}
 
 
 def config(*, dark: bool) -> dict[str, Any]:
@@ -131,7 +153,7 @@ def config(*, dark: bool) -> dict[str, Any]:
         "background": background,
         "aria": False,
         "font": "system-ui, 'DejaVu Sans', sans-serif",
-        "view": {"stroke": faint},
+        "view": {"stroke": None},
         "axis": text | {"gridColor": faint, "gridOpacity": 0.6, "domainColor": ink, "tickColor": ink},
         "legend": text
         | {"symbolStrokeWidth": 2, "columns": 6, "symbolBaseFillColor": ink, "symbolBaseStrokeColor": ink},

@@ -1,9 +1,12 @@
 """Sections 6 to 11: memory, parity and fairness, noise, failures, ease of use, provenance."""
 
+from typing import Any
+
 import altair as alt
 
-from benchback.report.figure import WIDTH, Figure, chart, colour
-from benchback.report.figures_speed import CLAIM_COLUMNS, forest_chart, spread_chart
+from benchback.report.figure import APART, WIDTH, Figure, chart, colour, tips
+from benchback.report.figures_speed import CLAIM_COLUMNS, forest_chart
+from benchback.report.rows import height, panels, row_axis, row_names, spread_chart
 from benchback.report.table import Source
 from benchback.report.trust import LEDGER, LEDGER_MORE
 
@@ -25,6 +28,7 @@ def memory(models: list[str]) -> list[Figure]:
         columns | {"peak_mb": "peak MB"},
         spread_chart("runs", "peak_mb", "peak MB", models),
         {"twin": False},
+        APART,
     )
     device = Figure(
         "memory_device",
@@ -36,33 +40,31 @@ def memory(models: list[str]) -> list[Figure]:
         spread_chart("device_memory", "device_mb", "peak MB", models),
         missing="The devices of this campaign do not tell their memory; CPUs never do.",
     )
-    base = chart("memory").transform_filter("isValid(datum.slope)")
-    y = alt.Y("variant:N", sort=None, title=None, axis=alt.Axis(labelLimit=300))
+    return [host, device, slopes()]
+
+
+def slopes() -> Figure:
+    """Growth of memory."""
+    base = chart("memory")
+    known = base.transform_filter("isValid(datum.slope)")
     x = alt.X("slope:Q", title="MB per 1000 iterations")
-    bars = base.mark_rule().encode(y=y, x="low:Q", x2="high:Q", color=colour(None))
-    dots = base.mark_point(filled=True, size=45).encode(
-        y=y, x=x, color=colour(None), tooltip=["variant:N", "env:N", "model:N", "slope:Q", "low:Q", "high:Q", "leak:N"]
-    )
-    slope_columns = {"variant": "variant", "env": "env", "model": "model", "timing": "timing", "peak_mb": "peak MB"}
-    slope_columns |= {
-        "slope": "MB per 1000 iterations",
-        "low": "low",
-        "high": "high",
-        "leak": "verdict",
-        "reason": "why not",
-    }
-    slope = Figure(
+    bars = known.mark_rule().encode(y=row_axis(), x=alt.X("low:Q"), x2=alt.X2("high:Q"), color=colour(None))
+    about = tips("variant:N", "env:N", "model:N", "slope:Q", "low:Q", "high:Q", "leak:N")
+    dots = known.mark_point(filled=True, size=45).encode(y=row_axis(), x=x, color=colour(None), tooltip=about)
+    columns = {"variant": "variant", "env": "env", "model": "model", "timing": "timing", "peak_mb": "peak MB"}
+    columns |= {"slope": "MB per 1000 iterations", "low": "low", "high": "high", "leak": "verdict"}
+    return Figure(
         "memory_slope",
         6,
-        "Leak slope",
-        "Growth of host memory over the last three quarters of a run (median of pairwise slopes, Sen's "
-        "interval). An interval "
-        "right of 0 is growth that does not stop: a leak, or a pool that still fills.",
+        "Leak slope: right of 0 memory grows",
+        "Growth of host memory over the last three quarters of a run (median of pairwise slopes, Sen's interval), a "
+        "point per environment and model. An interval right of 0 is growth that does not stop: a leak, or a pool that "
+        "still fills.",
         "memory",
-        slope_columns,
-        alt.layer(bars, dots).properties(width=WIDTH, height=alt.Step(22)),
+        columns | {"reason": "why not"},
+        alt.layer(bars, dots, row_names(base)).properties(width=WIDTH, height=height(24)),
+        one=APART,
     )
-    return [host, device, slope]
 
 
 def fairness() -> list[Figure]:
@@ -93,19 +95,16 @@ def fairness() -> list[Figure]:
 
 def noise() -> list[Figure]:
     """The machine: noise, canary, A/A."""
-    tags = alt.Color("tags:N", legend=alt.Legend(title="tags", orient="top"), scale=alt.Scale(scheme="tableau10"))
-    drawn = (
-        chart("noise")
-        .mark_point(size=22, filled=True, opacity=0.8)
-        .encode(
-            x=alt.X("order:Q", title="place in the schedule"),
-            y=alt.Y("value:Q", title="share", scale=alt.Scale(type="symlog", constant=0.01)),
-            color=tags,
-            shape=alt.Shape("kind:N", legend=alt.Legend(title="kind", orient="top")),
-            tooltip=["run:N", "variant:N", "kind:N", "value:Q", "tags:N"],
-        )
-        .properties(width=WIDTH, height=240)
+    tagged = alt.Color(
+        "tagged:N",
+        scale=alt.Scale(domain=[False, True], range=["#4c78a8", "#d55e00"]),
+        legend=alt.Legend(title="tagged", orient="top"),
     )
+    x = alt.X("order:Q", title="place in the schedule", axis=alt.Axis(labelOverlap="greedy"))
+    y = alt.Y("value:Q", title="share", axis=alt.Axis(tickCount=4))
+    about = tips("run:N", "variant:N", "kind:N", "value:Q", "tags:N")
+    dots = chart("noise").mark_point(size=16, filled=True, opacity=0.7).encode(x=x, y=y, color=tagged, tooltip=about)
+    drawn = panels(dots.properties(width=WIDTH // 2, height=130), "kind").resolve_scale(y="independent")
     columns = {"order": "place", "run": "run", "variant": "variant", "kind": "kind", "value": "value", "tags": "tags"}
     loud = Figure(
         "noise",
@@ -137,12 +136,12 @@ def canary() -> Figure:
     """A fixed piece of work, over and over."""
     drawn = (
         chart("canary")
-        .mark_line(point=True, strokeWidth=1)
+        .mark_line(point=alt.OverlayMarkDef(size=14), strokeWidth=1, opacity=0.8)
         .encode(
             x=alt.X("order:Q", title="measurement"),
             y=alt.Y("relative:Q", title="times the median", scale=alt.Scale(zero=False)),
             color=alt.Color("kind:N", scale=alt.Scale(range=["#0072b2", "#d55e00"]), legend=alt.Legend(orient="top")),
-            tooltip=["order:Q", "kind:N", "seconds:Q", "relative:Q"],
+            tooltip=tips("order:Q", "kind:N", "seconds:Q", "relative:Q"),
         )
         .properties(width=WIDTH, height=200)
     )
@@ -166,13 +165,15 @@ def failures() -> Figure:
         chart("failures")
         .mark_bar()
         .encode(
-            y=alt.Y("variant:N", sort=None, title=None, axis=alt.Axis(labelLimit=300)),
+            y=row_axis(),
             x=alt.X("count():Q", title="attempts", axis=alt.Axis(tickMinStep=1, format="d")),
-            color=alt.Color("outcome:N", scale=alt.Scale(scheme="tableau10"), legend=alt.Legend(orient="top")),
-            tooltip=["variant:N", "outcome:N", "count():Q"],
+            color=alt.Color(
+                "outcome:N", scale=alt.Scale(scheme="tableau10"), legend=alt.Legend(title=None, orient="top")
+            ),
+            tooltip=tips("variant:N", "outcome:N", "count():Q"),
         )
-        .properties(width=WIDTH, height=alt.Step(24))
     )
+    drawn = alt.layer(drawn, row_names(chart("failures"))).properties(width=WIDTH, height=height(24))
     columns = {"run": "run", "attempt": "attempt", "variant": "variant", "env": "env", "model": "model"}
     columns |= {"timing": "timing", "outcome": "outcome", "tags": "tags", "detail": "detail", "log": "end of the log"}
     return Figure(
@@ -191,50 +192,42 @@ def failures() -> Figure:
 
 def ease() -> list[Figure]:
     """Length, concepts, waiting."""
-    columns = {
-        "algorithm": "algorithm",
-        "backend": "backend",
-        "lines": "lines of code",
-        "concepts": "framework concepts",
-    }
-    columns |= {"import_s": "import s", "first_step_s": "import to first step s", "recompiles": "later compilations"}
-    tips = ["backend:N", "lines:Q", "concepts:Q", "first_step_s:Q", "recompiles:Q"]
-    base = chart("ease")
-    y = alt.Y("concepts:Q", title="distinct framework concepts", scale=alt.Scale(zero=False, padding=24))
-    x = alt.X("lines:Q", title="lines of code", scale=alt.Scale(zero=False, padding=40))
-    dots = base.mark_point(filled=True, size=120).encode(x=x, y=y, color=colour(None), tooltip=tips)
-    text = base.mark_text(dx=10, align="left").encode(x=x, y=y, text="backend:N")
+    columns = {"algorithm": "algorithm", "backend": "backend", "lines": "lines of code"}
+    columns |= {"concepts": "framework concepts", "import_s": "import s", "first_step_s": "import to first step s"}
+    columns |= {"recompiles": "later compilations"}
     size = Figure(
         "ease_size",
         10,
         "Ease of use: what must be read",
         "Lines of code (no blank lines, comments or docstrings) and distinct names of the framework in each "
-        "implementation of "
-        "the same algorithm. Lower left is less to write and less to know.",
+        "implementation of the same algorithm. Fewer lines are less to write, fewer names less to know.",
         "ease",
         columns | {"names": "concepts"},
-        alt.layer(dots, text).properties(width=WIDTH, height=260),
-    )
-    waits = base.transform_filter("isValid(datum.first_step_s)").mark_bar(size=14)
-    waits = waits.encode(
-        y=alt.Y("backend:N", sort=None, title=None),
-        x=alt.X("first_step_s:Q", title="seconds from import to the end of the first iteration"),
-        color=colour(None),
-        tooltip=tips,
+        _bars("lines", "lines of code", "datum.lines + ' lines, ' + datum.concepts + ' names'"),
     )
     wait = Figure(
         "ease_wait",
         10,
         "Ease of use: what must be waited for",
-        "Seconds from having imported the framework to the end of the first iteration, compiled modes, "
-        "median over runs. The "
-        "table also counts compilations after the first iteration, which should be 0.",
+        "Seconds from having imported the framework to the end of the first iteration, compiled modes, median over "
+        "runs. The table also counts compilations after the first iteration, which should be 0.",
         "ease",
         columns,
-        waits.properties(width=WIDTH, height=alt.Step(26)),
+        _bars("first_step_s", "seconds to the end of the first iteration", "format(datum.first_step_s, '.3~g') + ' s'"),
         missing="No compiled run has a result.",
     )
     return [size, wait]
+
+
+def _bars(field: str, title: str, words: str) -> Any:
+    """A bar for each backend with words at its end."""
+    base = chart("ease").transform_filter(f"isValid(datum.{field})").transform_calculate(words=words)
+    y = alt.Y("backend:N", sort=None, title=None, axis=alt.Axis(ticks=False, domain=False))
+    x = alt.X(f"{field}:Q", title=title, axis=alt.Axis(tickCount=6))
+    about = tips("backend:N", "lines:Q", "concepts:Q", "first_step_s:Q", "recompiles:Q")
+    bars = base.mark_bar(size=16).encode(y=y, x=x, color=colour(None), tooltip=about)
+    text = base.mark_text(align="left", dx=4, fontSize=10).encode(y=y, x=x, text=alt.Text("words:N"))
+    return alt.layer(bars, text).properties(width=WIDTH - 150, height=170)
 
 
 def provenance() -> Figure:

@@ -33,12 +33,14 @@ BACKEND = {"torch": "pytorch", "linen": "linen", "nnx": "nnx"}
 
 def read_cache(path: Path) -> pl.DataFrame:
     """A row per run under our names; warm-up runs are left out as in the published charts."""
+    advice = "give the parquet file of benchback-rl's results cache"
+    if not path.is_file():
+        raise InputError(f"{path} is {'no file' if path.exists() else 'not there'}; {advice}")
     try:
         table = pl.read_parquet(path)
-    except FileNotFoundError:
-        raise InputError(f"{path} is not there; give the parquet file of benchback-rl's results cache") from None
     except (pl.exceptions.PolarsError, OSError) as error:
-        raise InputError(f"{path} cannot be read as parquet ({str(error).splitlines()[0][:120]})") from None
+        reason = str(error).splitlines()[0][:100]
+        raise InputError(f"{path} cannot be read as parquet ({reason}); {advice}") from None
     missing = [name for name in NEEDED if name not in table.columns]
     if missing:
         raise InputError(f"{path} has no column {missing[0]}; it is not a results cache of benchback-rl")

@@ -8,10 +8,7 @@ import polars as pl
 
 from benchback import stats
 from benchback.bench.record import Cell
-from benchback.report.table import Ran, Source, by_cell, frame, keys, setting_of
-
-PARTS = {"iteration_0": "0: process start to first iteration", "warmup": "1:7", "settled": "7:"}
-"""The windows of benchback-rl, under its names."""
+from benchback.report.table import WINDOWS, Ran, Source, by_cell, frame, keys, setting_of
 
 
 def overheads_table(source: Source) -> pl.DataFrame:
@@ -19,8 +16,8 @@ def overheads_table(source: Source) -> pl.DataFrame:
 
     def windows(ran: Ran) -> dict[str, float]:
         assert ran.sampled is not None
-        found = stats.windows(ran.sampled.seconds)
-        return {PARTS["iteration_0"]: ran.sampled.marks["first_call"], "1:7": found["1:7"], "7:": found["7:"]}
+        found = stats.windows(ran.sampled.seconds) | {"0": ran.sampled.marks["first_call"]}
+        return {words: found[name] for name, words in WINDOWS.items()}
 
     return _against_reference(source, windows)
 
@@ -42,7 +39,7 @@ def _against_reference(source: Source, parts: Callable[[Ran], dict[str, float]])
         rival = _reference(source, cell)
         for part, seconds in medians[cell.id].items():
             other = medians.get(rival.id, {}).get(part) if rival else None
-            row = keys(cell) | {"part": part, "seconds": seconds, "blocks": len(runs)}
+            row = keys(cell) | {"place": source.place(cell), "part": part, "seconds": seconds, "blocks": len(runs)}
             same = rival is None or rival.id == cell.id
             row |= {"reference": rival.variant if rival else None}
             row["ratio"] = None if same or other is None else seconds / other
@@ -72,8 +69,10 @@ def modes_table(source: Source) -> pl.DataFrame:
     for cell, runs in by_cell(source):
         if len(ways[cell.run["backend"]]) > 1 and _has_siblings(source, cell):
             found = _medians([_numbers(ran, ("steady", "total")) for ran in runs])
+            way = cell.variant.partition("/")[2]
             rows += [
-                keys(cell) | {"figure": name, "seconds": value, "blocks": len(runs)} for name, value in found.items()
+                keys(cell) | {"way": way, "figure": name, "seconds": value, "blocks": len(runs)}
+                for name, value in found.items()
             ]
     return frame(rows)
 

@@ -2,7 +2,10 @@
 
 import json
 import math
+import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from hashlib import sha256
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,7 @@ from typing import Any
 import polars as pl
 
 from benchback.bench import study as studies
+from benchback.bench.host import cache_folder
 from benchback.report.figure import FILTERS, Figure, config
 from benchback.report.sentences import Verdict
 from benchback.report.table import Source
@@ -113,12 +117,13 @@ def _section(number: int, figures: Sequence[Figure], source: Source, verdict: Ve
 
 
 def _verdict(verdict: Verdict) -> str:
-    claims = "".join(f"<li>{escape(text)}</li>" for text in verdict.comparisons)
-    depends = "".join(f"<li>{escape(text)}</li>" for text in verdict.depends)
-    return (
-        f'<p class="recommendation">{escape(verdict.recommendation)}</p><ul>{claims}</ul>'
-        f"<h3>What it depends on</h3><ul>{depends or '<li>Nothing that was varied here.</li>'}</ul>"
-    )
+    made = f'<p class="recommendation">{escape(verdict.recommendation)}</p>'
+    for said in verdict.settings:
+        claims = "".join(f"<li>{escape(text)}</li>" for text in said.comparisons)
+        depends = "".join(f"<li>{escape(text)}</li>" for text in said.depends)
+        made += f"<h3>{escape(said.setting)}</h3><ul>{claims}</ul>"
+        made += f"<p>What it depends on:</p><ul>{depends}</ul>" if depends else ""
+    return made
 
 
 def _figure(figure: Figure) -> str:
@@ -172,6 +177,7 @@ def _payload(
 
 def _described(figure: Figure, specifications: Specifications) -> dict[str, Any]:
     found: dict[str, Any] = {"id": figure.id, "data": figure.data, "where": dict(figure.where)}
+    found["one"] = [name for name in figure.one if name in FILTERS]
     found["columns"] = list(figure.columns.items())
     if figure.id in specifications:
         found["spec"] = specifications[figure.id]
@@ -179,7 +185,7 @@ def _described(figure: Figure, specifications: Specifications) -> dict[str, Any]
 
 
 def columnar(table: pl.DataFrame) -> dict[str, Any]:
-    """Column by column; texts that repeat are numbered, figures have six digits."""
+    """Column by column; texts that repeat are numbered."""
     found: dict[str, Any] = {}
     for name in table.columns:
         values = table[name].to_list()
@@ -188,15 +194,19 @@ def columnar(table: pl.DataFrame) -> dict[str, Any]:
             place = {text: at for at, text in enumerate(levels)}
             found[name] = {"levels": levels, "at": [place[text] for text in values]}
         else:
-            found[name] = [rounded(x) for x in values]
+            found[name] = values
     return found
 
 
-def rounded(value: Any) -> Any:
-    """A number with six significant digits; null for what is none."""
-    if not isinstance(value, float):
-        return value
-    return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
+def rounded_table(table: pl.DataFrame) -> pl.DataFrame:
+    """Numbers with six significant digits; null for what is none."""
+    numbers = [name for name, kind in table.schema.items() if kind == pl.Float64]
+    return table.with_columns(pl.Series(name, [rounded(x) for x in table[name]], pl.Float64) for name in numbers)
+
+
+def rounded(value: float | None) -> float | None:
+    """Six significant digits; None for what is no number."""
+    return float(f"{value:.{DIGITS}g}") if value is not None and math.isfinite(value) else None
 
 
 def _embedded(value: Any) -> str:
@@ -206,11 +216,19 @@ def _embedded(value: Any) -> str:
 
 
 def _vega() -> str:
-    """Vega, Vega-Lite and vega-embed, for a script element."""
+    """Vega, Vega-Lite and vega-embed, for a script element; bundled once per version, which takes seconds."""
     import vl_convert
 
-    return (
-        vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
-        .replace("</script", "<\\/script")
-        .replace("<!--", "<\\!--")
-    )
+    kept = cache_folder("report") / f"vega-{vl_convert.__version__}.js"
+    with suppress(OSError, UnicodeDecodeError):
+        text, _, digest = kept.read_text().rpartition("\n")
+        if digest == sha256(text.encode()).hexdigest():
+            return text
+    text = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    text = text.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+    with suppress(OSError):
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        draft = kept.with_name(f".{kept.name}.{os.getpid()}.new")
+        draft.write_text(f"{text}\n{sha256(text.encode()).hexdigest()}")
+        os.replace(draft, kept)
+    return text

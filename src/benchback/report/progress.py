@@ -10,10 +10,12 @@ from numpy.typing import NDArray
 from benchback import stats
 from benchback.bench.record import Cell
 from benchback.report.claimed import ALL
+from benchback.report.comparisons import Group
 from benchback.report.table import Ran, Source, by_cell, env_of, frame, keys, model_of, setting_of
 
 MOST_POINTS = 48
 """Of a line in a chart; places are spread evenly on the logarithm of the iteration."""
+CHANGE, STEADY = "change point", "steady from here"
 CURVE_POINTS = 30
 RESAMPLES = 500
 REACHED = 0.9
@@ -27,30 +29,38 @@ def places(count: int, most: int = MOST_POINTS) -> NDArray[np.int64]:
     return np.unique(np.round(np.geomspace(1, count, most)).astype(int) - 1)
 
 
-def is_example(source: Source, cell: Cell) -> bool:
-    """Whether lines of this cell are drawn before anything is chosen: those of one group."""
-    return cell.group == source.groups[0].cells[0].group
-
-
 def timeline_table(source: Source) -> pl.DataFrame:
-    """Median over blocks of the seconds of an iteration and of those since the start, at some of the iterations."""
+    """Median over blocks of the seconds of an iteration and of those since the start, at some of the iterations.
+
+    Change points are those of one run, the middle one by where it becomes steady.
+    """
     rows = []
     for cell, runs in by_cell(source):
         series = [ran.sampled for ran in runs if ran.sampled]
         length = series[0].ledger["iterations_per_call"]
         calls = min(len(x.seconds) for x in series)
-        seconds = np.array([x.seconds[:calls] for x in series]) / length
-        elapsed = np.array([_elapsed(x.marks["first_call"], x.seconds[:calls]) for x in series])
-        starts = [x.segment.start for x in series if x.segment.found]
-        common = keys(cell) | {"panel": source.titles[cell.id]}
-        common |= {"example": is_example(source, cell), "blocks": len(runs)}
-        common["steady_from"] = float(np.median(starts)) * length + 1 if starts else None
+        seconds = np.median([x.seconds[:calls] for x in series], axis=0) / length
+        elapsed = np.median([_elapsed(x.marks["first_call"], x.seconds[:calls]) for x in series], axis=0)
+        marks, unsteady = _changes([x.segment for x in series])
+        steady_from = next((at * length + 1 for at, words in marks.items() if words == STEADY), None)
+        common = keys(cell) | {"panel": source.titles[cell.id], "example": cell.group in source.examples}
+        common |= {"blocks": len(runs), "steady_from": steady_from}
         steps = cell.run["num_envs"] * cell.run["num_steps"] * length
-        for at in places(calls):
-            row = {"iteration": int(at) * length + 1, "seconds": float(np.median(seconds[:, at]))}
-            row |= {"elapsed_s": float(np.median(elapsed[:, at])), "env_steps": int(at + 1) * steps}
-            rows.append(common | row)
+        for at in sorted({*places(calls).tolist(), *(at for at in marks if at < calls)}):
+            row = {"iteration": at * length + 1, "seconds": float(seconds[at]), "elapsed_s": float(elapsed[at])}
+            row |= {"env_steps": (at + 1) * steps, "change": marks.get(at, "")}
+            rows.append(common | row | {"note": unsteady if at == calls - 1 else ""})
     return frame(rows)
+
+
+def _changes(segments: Sequence[stats.Segment]) -> tuple[dict[int, str], str]:
+    """Calls at which the level changes, in words, of the middle run; and why there is no steady state, if so."""
+    found = sorted((x for x in segments if x.found), key=lambda x: x.start)
+    middle = found[(len(found) - 1) // 2] if found else segments[0]
+    marks = dict.fromkeys(middle.changes, CHANGE)
+    if middle.found:
+        return marks | {middle.start: STEADY}, ""
+    return marks, f"no steady state: {middle.reason}"
 
 
 def _elapsed(first_call: float, seconds: NDArray) -> NDArray:
@@ -66,8 +76,22 @@ def breakeven_table(source: Source) -> pl.DataFrame:
         rival = next((c for c in group.cells if c.variant == reference and not c.twin), None)
         for cell in group.cells:
             if rival is not None and cell.id != rival.id and not cell.twin:
-                rows.append(_breakeven_row(group.outcomes[cell.id], group.outcomes[rival.id], cell, rival))
+                row = _breakeven_row(group.outcomes[cell.id], group.outcomes[rival.id], cell, rival)
+                rows.append(row | {"place": source.place(cell)})
     return frame(rows)
+
+
+def overtaking(groups: Sequence[Group], slow: str, quick: str) -> list[float]:
+    """Environment steps after which the slow starter overtakes the quick one, in every group where that is known."""
+    found = []
+    for group in groups:
+        cells = {cell.variant: cell for cell in group.cells}
+        if slow in cells and quick in cells:
+            mine, theirs = cells[slow], cells[quick]
+            row = _breakeven_row(group.outcomes[mine.id], group.outcomes[theirs.id], mine, theirs)
+            if row["overtakes"] == slow and row["low"] is not None and row["high"] is not None:
+                found.append(row["env_steps"])
+    return found
 
 
 def _breakeven_row(mine: Any, theirs: Any, cell: Cell, rival: Cell) -> dict[str, Any]:
@@ -129,7 +153,7 @@ def _curve_rows(source: Source, cell: Cell, runs: Sequence[Ran], curves: NDArray
     elapsed = np.median(times, axis=0)
     steps = cell.run["num_envs"] * cell.run["num_steps"] * runs[0].sampled.ledger["iterations_per_call"]  # pyright: ignore
     common = keys(cell) | {"panel": source.titles[cell.id]}
-    common |= {"example": is_example(source, cell), "runs": len(runs)}
+    common |= {"example": cell.group in source.examples, "runs": len(runs)}
     for place, *values in zip(at, band.estimate, band.low, band.high, strict=True):
         row = {"env_steps": int(place + 1) * steps, "elapsed_s": float(elapsed[place])}
         yield common | row | dict(zip(("mean", "low", "high"), map(float, values), strict=True))
@@ -145,7 +169,12 @@ def thresholds_table(source: Source) -> pl.DataFrame:
                 elapsed = _elapsed(ran.sampled.marks["first_call"], ran.sampled.seconds[: len(curve)])  # pyright: ignore
                 times.append(stats.time_to_threshold(elapsed, curve, goal, hold=min(3, len(curve))))
             reached = [x for x in times if x is not None]
-            row = keys(cell) | {"threshold": goal, "reached": len(reached), "runs": len(times)}
+            row = keys(cell) | {
+                "place": source.place(cell),
+                "threshold": goal,
+                "reached": len(reached),
+                "runs": len(times),
+            }
             row["seconds"] = float(np.median(reached)) if len(reached) * 2 > len(times) else None
             row |= {"low": min(reached, default=None), "high": max(reached, default=None)}
             row["reason"] = "" if row["seconds"] is not None else f"{len(reached)} of {len(times)} runs got there"

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+from altair.utils.schemapi import debug_mode
 
 from benchback.bench.export import harmless
 from benchback.bench.store import Store
@@ -28,7 +29,8 @@ from benchback.report import (
     trust,
 )
 from benchback.report.figure import Figure, rows_of, specification, unfiltered, with_data
-from benchback.report.page import page, rounded
+from benchback.report.page import page, rounded_table
+from benchback.report.rows import spread_chart
 from benchback.report.table import Source, read, runs_table
 
 Table = Callable[[Source], pl.DataFrame]
@@ -54,6 +56,9 @@ TABLES: dict[str, Table] = {
     "ease": trust.ease_table,
     "provenance": trust.provenance_table,
 }
+BY_VARIANT = ("runs", "claims", "pairs", "published", "overheads", "phases", "timeline", "breakeven", "curves")
+BY_VARIANT += ("thresholds", "profiles", "memory", "device_memory")
+"""Tables in which variants of few cells would crowd out the others."""
 PIXELS_PER_INCH = 144
 
 
@@ -62,39 +67,74 @@ def tables_of(source: Source) -> dict[str, pl.DataFrame]:
     found = {name: make(source) for name, make in TABLES.items()}
     runs = found["runs"]
     found["device_memory"] = runs.filter(pl.col("device_mb").is_not_null() & ~pl.col("twin"))
+    found = {name: with_main(source, table) if name in BY_VARIANT else table for name, table in found.items()}
     return found | {"machines": pl.DataFrame()}
+
+
+def with_main(source: Source, table: pl.DataFrame) -> pl.DataFrame:
+    """A column that says whether the variant is one of many cells, or else is shown when asked for only."""
+    if table.is_empty():
+        return table
+    main = pl.col("variant").is_in(sorted(source.main))
+    if "other" in table.columns:
+        main &= pl.col("other").is_in(sorted(source.main))
+    return table.with_columns(main=main)
 
 
 def figures_of(source: Source) -> list[Figure]:
     """Every figure in the order of the page."""
-    return [*figures_speed.section(source), *figures_training.section(source), *figures_trust.section(source)]
+    # Checking every channel against the schema takes seconds; the tests check whole charts.
+    with debug_mode(False):
+        return [*figures_speed.section(source), *figures_training.section(source), *figures_trust.section(source)]
 
 
-def render(store: Store, out: Path, *, seed: int = 0, against: Store | None = None, images: bool = True) -> list[Path]:
+def render(
+    store: Store,
+    out: Path,
+    *,
+    seed: int = 0,
+    against: Store | None = None,
+    images: bool = True,
+    env_times: Mapping[str, float] | None = None,
+) -> list[Path]:
     """Write the report of a store below the folder `out`; returns what was written, the page first."""
-    source = read(store, seed)
+    source = read(store, seed, env_times=env_times)
     if not any(ran.sampled for ran in source.runs):
         raise InputError(f"{store.path} has no result yet; run the campaign first, see benchback status {store.path}")
     tables = tables_of(source)
     if against is not None:
-        from benchback.report.compare import side_by_side
-
-        tables["machines"] = side_by_side(source, read(against, seed))
+        tables["machines"] = _beside(source, read(against, seed))
     figures = figures_of(source)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except FileExistsError:
-        raise InputError(f"{out} is not a folder; choose another place for the report") from None
+    _make_folder(out)
     verdict = sentences.verdict(source, tables)
-    specifications = {x.id: specification(x, source.variants) for x in figures if x.chart is not None}
+    specifications = {x.id: specification(x, source.orders) for x in figures if x.chart is not None}
+    tables = {name: rounded_table(table) for name, table in tables.items()}
     files = [_write(out / "index.html", page(source, tables, figures, specifications, verdict).encode())]
     files += [path for name, table in tables.items() if not table.is_empty() for path in _data_files(out, name, table)]
     for figure in figures:
-        rows = rows_of(figure, tables[figure.data])
-        files.append(_write(out / "tables" / f"{figure.id}.md", markdown(figure, unfiltered(rows)).encode()))
-        if images and figure.chart is not None and not rows.is_empty():
-            files += _images(out, figure, specifications[figure.id], unfiltered(rows))
+        shown = unfiltered(figure, rows_of(figure, tables[figure.data]))
+        files.append(_write(out / "tables" / f"{figure.id}.md", markdown(figure, shown).encode()))
+        if images and figure.chart is not None and not shown.is_empty():
+            files += _images(out, figure, specifications[figure.id], shown)
     return files
+
+
+def _make_folder(out: Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise InputError(f"{out} is not a folder; choose another place with --out") from None
+
+
+def _beside(source: Source, other: Source) -> pl.DataFrame:
+    from benchback.report.compare import side_by_side
+
+    found = side_by_side(source, other)
+    if found.is_empty():
+        raise InputError(
+            f"{source.store.path} and {other.store.path} have no cell in common; compare stores of the same study"
+        )
+    return with_main(source, found)
 
 
 def _write(path: Path, content: bytes) -> Path:
@@ -110,13 +150,14 @@ def _write(path: Path, content: bytes) -> Path:
 
 
 def _data_files(out: Path, name: str, table: pl.DataFrame) -> list[Path]:
-    rows = [{key: rounded(x) for key, x in row.items()} for row in table.to_dicts()]
+    rows = table.to_dicts()
     text = io.StringIO()
     writer = csv.DictWriter(text, table.columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows({key: harmless(x) if isinstance(x, str) else x for key, x in row.items()} for row in rows)
-    listed = json.dumps(rows, indent=0, ensure_ascii=False, allow_nan=False)
-    made = [(f"{name}.csv", text.getvalue()), (f"{name}.json", listed)]
+    # A row per line; with an indent json falls back to its encoder in Python, ten times as slow.
+    listed = ",\n".join(json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows)
+    made = [(f"{name}.csv", text.getvalue()), (f"{name}.json", f"[\n{listed}\n]\n")]
     return [_write(out / "tables" / file, content.encode()) for file, content in made]
 
 
@@ -160,13 +201,16 @@ def render_imported(runs: pl.DataFrame, out: Path) -> list[Path]:
         "imported_machines": pl.DataFrame(imported.machines(runs)),
         "imported_modes": pl.DataFrame(imported.modes(runs)),
     }
-    out.mkdir(parents=True, exist_ok=True)
+    tables = {name: rounded_table(table) for name, table in tables.items()}
+    _make_folder(out)
     files = [path for name, table in tables.items() if not table.is_empty() for path in _data_files(out, name, table)]
     drawn = tables["imported_runs"]
     variants = drawn["variant"].unique(maintain_order=True).to_list()
     models = drawn["model"].unique(maintain_order=True).to_list()
     for value, title in (("total_s", "total"), ("steady_s", "steady iteration")):
-        chart = figures_speed.spread_chart("imported_runs", value, f"seconds, {title}", models)
+        chart = spread_chart("imported_runs", value, f"seconds, {title}", models)
         figure = Figure(f"imported_{value}", 3, title, "", "imported_runs", {}, chart)
-        files += _images(out, figure, specification(figure, variants), drawn.filter(pl.col("timing") == "async"))
+        files += _images(
+            out, figure, specification(figure, {"variant": variants}), drawn.filter(pl.col("timing") == "async")
+        )
     return files

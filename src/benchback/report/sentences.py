@@ -8,6 +8,7 @@ import polars as pl
 
 from benchback.registry import BACKENDS
 from benchback.report.claimed import ALL, setting_text, span_text
+from benchback.report.progress import overtaking
 from benchback.report.table import Setting, Source
 from benchback.stats import MARGIN
 
@@ -16,12 +17,25 @@ MATTERS = 1.1
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What the campaign says, a sentence each."""
+class Said:
+    """What one setting says, a sentence each."""
 
+    setting: str
     comparisons: tuple[str, ...]
+    depends: tuple[str, ...] = ()
+    chosen: str | None = None
+    """The variant to use."""
+    why: str = "No recommendation: nothing can be compared."
+    near: tuple[str, ...] = ()
+    """Variants that no verdict tells from the chosen one."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the campaign says: a recommendation, and the sentences of every setting."""
+
     recommendation: str
-    depends: tuple[str, ...]
+    settings: tuple[Said, ...]
 
 
 def name_of(variant: str) -> str:
@@ -35,31 +49,41 @@ def name_of(variant: str) -> str:
 
 
 def verdict(source: Source, tables: Mapping[str, pl.DataFrame]) -> Verdict:
-    """Of the first setting of the campaign: its other settings are in the figures."""
-    setting = next(iter(source.settings))
-    claims = tables["claims"]
+    """Every setting by itself; the recommendation is that of the first, and says where others differ."""
+    found = tuple(_said(source, tables["claims"], setting) for setting in source.settings)
+    text = found[0].why
+    for other in found[1:]:
+        if other.chosen is None:
+            text += f" In {other.setting} nothing can be recommended."
+        elif found[0].chosen in other.near:
+            text += f" In {other.setting} the choice is the same."
+        else:
+            text += f" In {other.setting} it would be {name_of(other.chosen)}."
+    return Verdict(text, found)
+
+
+def _said(source: Source, claims: pl.DataFrame, setting: Setting) -> Said:
+    title = setting_text(setting)
     if not claims.is_empty():
-        claims = claims.filter((pl.col("setting") == setting_text(setting)) & ~pl.col("twin"))
+        claims = claims.filter((pl.col("setting") == title) & ~pl.col("twin"))
     if claims.is_empty():
-        return Verdict(("Nothing can be compared: no two variants did the same work.",), "No recommendation.", ())
+        return Said(title, ("Nothing can be compared: no two variants did the same work.",))
+    few = len(set(claims["variant"]) - source.main)
+    claims = claims.filter(pl.col("variant").is_in(sorted(source.main)))
     whole = claims.filter((pl.col("env") == ALL) & (pl.col("model") == ALL))
-    few = _rare(whole)
-    whole, claims = (part.filter(~pl.col("variant").is_in(few)) for part in (whole, claims))
-    found = [sentence(row, setting[4]) for row in whole.filter(pl.col("figure") == "steady").to_dicts()]
+    said = [sentence(row, setting[4]) for row in whole.filter(pl.col("figure") == "steady").to_dicts()]
     if few:
-        found.append(f"{len(few)} more variants were measured in few cells; they are in sections 2 and 3.")
-    steady = whole.filter((pl.col("figure") == "steady") & pl.col("ratio").is_not_null()).to_dicts()
-    cold = {row["variant"]: row for row in whole.filter(pl.col("figure") == "cold_start").to_dicts()}
-    depends = [*_by(claims, "model", source.models), *_by(claims, "env", source.envs)]
-    depends += _length(tables["breakeven"], setting, whole["variant"].unique().to_list())
-    return Verdict(tuple(found), recommendation(steady, cold, source.references[setting]), tuple(depends))
-
-
-def _rare(whole: pl.DataFrame) -> list[str]:
-    """Variants in fewer than half as many cells as the most frequent one: no verdict over all cells is theirs."""
-    counts = whole.group_by("variant", maintain_order=True).agg(pl.col("cells").max())
-    most = max(counts["cells"].to_list(), default=0)
-    return [row["variant"] for row in counts.to_dicts() if 2 * row["cells"] < most]
+        said.append(f"{few} more variants were measured in few cells; choose modes above to see them in section 2.")
+    choice = choose(whole, source.references[setting])
+    if choice is None:
+        why = "No recommendation: no variant has a steady state that can be compared."
+        return Said(title, tuple(said), why=why)
+    depends = (
+        _along(claims, "model", source.models, choice),
+        _along(claims, "env", sorted(source.envs, key=lambda env: source.complexity.get(env, 0.0)), choice),
+        _length(source, setting, choice),
+    )
+    return Said(title, tuple(said), depends, choice.variant, recommendation(choice), tuple(choice.near))
 
 
 def sentence(row: Mapping[str, Any], division: str) -> str:
@@ -83,24 +107,44 @@ def sentence(row: Mapping[str, Any], division: str) -> str:
     return f"{mine} takes {ratio:.3g}x the time of {theirs} in steady state, without a verdict: {row['reason']}."
 
 
-def recommendation(steady: Sequence[Mapping[str, Any]], cold: Mapping[str, Any], reference: str) -> str:
+@dataclass(frozen=True)
+class Choice:
+    """Whom to use, of those that nothing was shown to be faster than."""
+
+    variant: str
+    near: tuple[str, ...]
+    steady: Mapping[str, float]
+    """Ratios to the reference that were shown; 1 where none was."""
+    cold: Mapping[str, float]
+
+
+def choose(claims: pl.DataFrame, reference: str) -> Choice | None:
     """The fastest in steady state; of those as fast, or that no verdict tells from it, the one that starts fastest."""
+    known = pl.col("ratio").is_not_null() & (pl.col("verdict") != "no verdict")
+    rows = claims.filter(known).to_dicts()
+    steady = {row["variant"]: _settled(row) for row in rows if row["figure"] == "steady"}
+    cold = {row["variant"]: _settled(row) for row in rows if row["figure"] == "cold_start"}
     if not steady:
-        return "No recommendation: no variant has a steady state that can be compared."
-    times = {reference: 1.0} | {row["variant"]: _settled(row) for row in steady if row["verdict"] != "no verdict"}
-    starts = {reference: 1.0} | {name: _settled(row) for name, row in cold.items() if row["ratio"] is not None}
-    best = min(times.values())
-    near = [name for name, ratio in times.items() if ratio <= best * (1 + MARGIN)]
-    chosen = min(near, key=lambda name: (starts.get(name, float("inf")), times[name]))
-    others = [name_of(name) for name in near if name != chosen]
+        return None
+    steady, cold = {reference: 1.0} | steady, {reference: 1.0} | cold
+    best = min(steady.values())
+    near = tuple(name for name, ratio in steady.items() if ratio <= best * (1 + MARGIN))
+    chosen = min(near, key=lambda name: (cold.get(name, float("inf")), steady[name]))
+    return Choice(chosen, near, steady, cold)
+
+
+def recommendation(choice: Choice) -> str:
+    """`Use plain JAX (jit): ...`, with the reason and the gain."""
+    others = [name_of(name) for name in choice.near if name != choice.variant]
     why = f"nothing was shown to be more than {MARGIN:.0%} faster per iteration"
     if others:
         why += f", and of those not told from it ({', '.join(others)}) none was shown to start sooner"
-    slowest = max(times, key=lambda name: times[name])
-    gain = times[slowest] / times[chosen]
+    slowest = max(choice.steady, key=lambda name: choice.steady[name])
+    gain = choice.steady[slowest] / choice.steady[choice.variant]
     against = f" Against {name_of(slowest)} it gains {gain:.2g}x per iteration." if gain > 1 + MARGIN else ""
     return (
-        f"Use {name_of(chosen)}: {why}.{against} Parity is proven for what is compared; ease of use is in section 10."
+        f"Use {name_of(choice.variant)}: {why}.{against} Parity is proven for what is compared; ease of use is in "
+        "section 10."
     )
 
 
@@ -109,48 +153,56 @@ def _settled(row: Mapping[str, Any]) -> float:
     return row["ratio"] if row["verdict"] in ("faster", "slower") else 1.0
 
 
-def _by(claims: pl.DataFrame, axis: str, order: Sequence[str]) -> list[str]:
-    """Where a ratio changes most along models or environments, if it changes at all."""
+def _along(claims: pl.DataFrame, axis: str, order: Sequence[str], overall: Choice) -> str:
+    """Where the choice changes along models or environments, and where a ratio changes most."""
     other = "env" if axis == "model" else "model"
-    part = claims.filter(
-        (pl.col("figure") == "steady") & (pl.col(other) == ALL) & (pl.col(axis) != ALL) & pl.col("ratio").is_not_null()
-    )
-    widest: tuple[float, str] = (MATTERS, "")
-    words = {"model": "model size", "env": "environment"}[axis]
-    for (variant,), rows in part.group_by("variant", maintain_order=True):
-        ratios = {row[axis]: row for row in rows.to_dicts()}
-        known = [name for name in order if name in ratios]
-        low, high = (choose(known, key=lambda name: ratios[name]["ratio"]) for choose in (min, max))
-        change = ratios[high]["ratio"] / ratios[low]["ratio"]
-        if change > widest[0]:
-            text = f"{name_of(str(variant))} takes {ratios[high]['ratio']:.3g}x the time of "
-            text += f"{name_of(ratios[high]['reference'])} with {high}, and {ratios[low]['ratio']:.3g}x with {low}."
-            widest = change, f"On the {words}: {text}"
-    return (
-        [widest[1]]
-        if widest[1]
-        else [f"Hardly on the {words}: no ratio changes by more than {MATTERS - 1:.0%} along it."]
-    )
+    part = claims.filter((pl.col(other) == ALL) & (pl.col(axis) != ALL))
+    names = [name for name in order if name in set(part[axis])]
+    words = {"model": "model size", "env": "cost of the environment"}[axis]
+    if len(names) < 2:
+        return f"On the {words}: not known, there is only {names[0] if names else 'one'}."
+    different = []
+    for name in names:
+        here = choose(part.filter(pl.col(axis) == name), str(part["reference"][0]))
+        if here is not None and overall.variant not in here.near:
+            different.append(f"{name_of(here.variant)} with {name}")
+    kept = "the choice is the same throughout" if not different else f"rather use {' and '.join(different)}"
+    return f"On the {words}: {kept}; {_widest(part, axis, names)}."
 
 
-def _length(breakeven: pl.DataFrame, setting: Setting, variants: Sequence[str]) -> list[str]:
-    """How long training must be for a slow start to pay."""
-    if breakeven.is_empty():
-        return []
-    known = pl.col("env_steps").is_not_null() & pl.col("low").is_not_null() & pl.col("high").is_not_null()
-    part = breakeven.filter((pl.col("timing") == setting[1]) & known & pl.col("variant").is_in(variants))
-    if part.is_empty():
-        return ["Not surely on the length of training: of nobody who starts later it is known when it overtakes."]
-    said = []
-    for (variant, who), rows in part.group_by("variant", "overtakes", maintain_order=True):
-        least, most = float(rows["env_steps"].min()), float(rows["env_steps"].max())  # pyright: ignore
-        behind = str(variant) if who != variant else str(rows["reference"][0])
-        span = f"{_steps(least)} to {_steps(most)}" if most > 1.05 * least else _steps(most)
-        cells = f"{len(rows)} cell{'s' if len(rows) > 1 else ''}"
-        said.append(
-            (most, f"{name_of(str(who))} overtakes {name_of(behind)} after {span} environment steps ({cells}).")
+def _widest(part: pl.DataFrame, axis: str, names: Sequence[str]) -> str:
+    """The ratio that changes most along an axis."""
+    steady = part.filter((pl.col("figure") == "steady") & pl.col("ratio").is_not_null())
+    widest, text = MATTERS, f"no ratio changes by more than {MATTERS - 1:.0%} along it"
+    for (variant,), rows in steady.group_by("variant", maintain_order=True):
+        ratios = {row[axis]: row["ratio"] for row in rows.to_dicts()}
+        ends = [name for name in names if name in ratios]
+        low, high = (pick(ends, key=lambda name: ratios[name]) for pick in (min, max))
+        if ratios[high] / ratios[low] > widest:
+            widest = ratios[high] / ratios[low]
+            text = f"{name_of(str(variant))} takes {ratios[high]:.3g}x the time of {name_of(rows['reference'][0])} "
+            text += f"with {high} and {ratios[low]:.3g}x with {low}"
+    return text
+
+
+def _length(source: Source, setting: Setting, choice: Choice) -> str:
+    """How long training must be for the start of the chosen one to have paid."""
+    soonest = min(choice.cold, key=lambda name: (choice.cold[name], name != choice.variant))
+    if choice.cold[soonest] >= choice.cold.get(choice.variant, float("inf")):
+        return f"Hardly on the length of training: nobody was shown to start sooner than {name_of(choice.variant)}."
+    known = overtaking(source.settings[setting], choice.variant, soonest)
+    if not known:
+        return (
+            f"On the length of training: {name_of(soonest)} starts sooner, and when {name_of(choice.variant)} "
+            "overtakes it is not known."
         )
-    return [f"On the length of training: {text}" for _, text in sorted(said, reverse=True)[:3]]
+    least, most = min(known), max(known)
+    span = f"{_steps(least)} to {_steps(most)}" if most > 1.05 * least else _steps(most)
+    cells = f"{len(known)} cell{'s' if len(known) > 1 else ''}"
+    return (
+        f"On the length of training: {name_of(soonest)} starts sooner and is done first in short trainings; "
+        f"{name_of(choice.variant)} overtakes it after {span} environment steps ({cells})."
+    )
 
 
 def _steps(count: float) -> str:

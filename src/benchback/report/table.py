@@ -1,7 +1,7 @@
 """A store as tables: one pass over it, every run reduced to what the report needs. Nothing is left out silently."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -14,10 +14,16 @@ from benchback.bench.figures import FIGURES
 from benchback.bench.policy import kept
 from benchback.bench.record import Attempt, Cell, Slot
 from benchback.bench.store import Event, Store
+from benchback.registry import BACKENDS
 from benchback.report.comparisons import Group, Outcome, grouped, outcome_of, parity_of, reference_variant
 
 Setting = tuple[str, str, str, int, str]
 """Algorithm, timing, device, threads, division: what is never pooled."""
+
+
+WINDOWS = {"0": "0: start of the process to the end of iteration 0", "1:7": "1:7 warm-up", "7:": "7: settled"}
+"""The windows of benchback-rl, under its names."""
+PARTS = [*WINDOWS.values(), "rollout", "update"]
 
 
 @dataclass(frozen=True)
@@ -63,6 +69,8 @@ class Source:
     parity: Mapping[str, str]
     groups: tuple[Group, ...]
     seed: int
+    env_times: Mapping[str, float] = field(default_factory=dict)
+    """Seconds of a step of each environment without its suite, where they were timed."""
 
     @cached_property
     def settings(self) -> dict[Setting, list[Group]]:
@@ -75,7 +83,13 @@ class Source:
     @cached_property
     def titles(self) -> dict[str, str]:
         """The work of each cell, for people, by its id."""
-        return {cell.id: _panel(group.title) for group in self.groups for cell in group.cells}
+        return {cell.id: self.title(group) for group in self.groups for cell in group.cells}
+
+    def title(self, group: Group) -> str:
+        """The title of a group without the suite, which is part of the variant, and without the only algorithm."""
+        algorithm, env, rest = group.title.split(" ", 2)
+        several = len({cell.run["algorithm"] for cell in self.cells.values()}) > 1
+        return f"{algorithm + ' ' if several else ''}{env.rpartition('/')[2]} {rest}"
 
     @cached_property
     def envs(self) -> list[str]:
@@ -93,34 +107,82 @@ class Source:
         return list(dict.fromkeys(cell.variant for cell in self.cells.values()))
 
     @cached_property
+    def orders(self) -> dict[str, list[str]]:
+        """Fields of charts whose values have an order: of mention, or from small and cheap to large and costly."""
+
+        def size(group: Group) -> tuple[int, float]:
+            cell = group.cells[0]
+            return self.models.index(model_of(cell)), self.complexity.get(env_of(cell), 0.0)
+
+        titles = [self.title(group) for group in sorted(self.groups, key=size)]
+        return {"variant": self.variants, "backend": list(BACKENDS), "panel": titles, "part": PARTS}
+
+    @cached_property
     def references(self) -> dict[Setting, str]:
         """Whom to compare with in each setting."""
         return {setting: reference_variant(groups) for setting, groups in self.settings.items()}
 
     @cached_property
+    def main(self) -> frozenset[str]:
+        """Variants that at least half of the groups of their setting have; a study of modes has others in few cells."""
+        found: set[str] = set()
+        for groups in self.settings.values():
+            names = [cell.variant for group in groups for cell in group.cells]
+            most = max(map(names.count, names))
+            found |= {name for name in names if 2 * names.count(name.rstrip("'")) >= most}
+        return frozenset(found)
+
+    @cached_property
+    def examples(self) -> frozenset[str]:
+        """Groups whose lines are drawn before anything is chosen: smallest and largest model, cheapest and costliest
+        environment of the first setting."""
+        by_cost = sorted(self.envs, key=lambda env: self.complexity.get(env, 0.0))
+        wanted = {(env, model) for env in by_cost[:1] + by_cost[-1:] for model in self.models[:1] + self.models[-1:]}
+        found: dict[tuple[str, str], Group] = {}
+        for group in next(iter(self.settings.values())):
+            place = env_of(group.cells[0]), model_of(group.cells[0])
+            if place in wanted and sum(cell.variant in self.main for cell in group.cells) > 1:
+                found.setdefault(place, group)
+        return frozenset(group.cells[0].group for group in found.values() or self.groups[:1])
+
+    @cached_property
     def complexity(self) -> dict[str, float]:
-        """How costly an environment is: steady seconds with the smallest model, relative to the cheapest."""
+        """How costly an environment is, relative to the cheapest; see `complexity_from`."""
+        found = {env: self.env_times[env] for env in self.envs if env in self.env_times} or self._stand_in
+        cheapest = min(found.values(), default=1.0)
+        return {env: found[env] / cheapest for env in self.envs if env in found}
+
+    @property
+    def complexity_from(self) -> str:
+        """What the cost of an environment is taken from, for people."""
+        if any(env in self.env_times for env in self.envs):
+            return "seconds of a vectorised step (benchback envs time)"
+        figure = "rollout" if self._rollouts else "steady iteration"
+        return f"the median {figure} of the reference with the smallest model, as a stand-in for its step time"
+
+    @cached_property
+    def _rollouts(self) -> bool:
+        return any(isinstance(ran.outcome.figures["rollout"], float) for ran in self.runs)
+
+    @cached_property
+    def _stand_in(self) -> dict[str, float]:
         cost: dict[str, list[float]] = {}
         for ran in self.runs:
-            steady = ran.outcome.figures["steady"]
-            smallest = (
-                model_of(ran.cell) == self.models[0] and ran.cell.variant == self.references[setting_of(ran.cell)]
-            )
-            if smallest and isinstance(steady, float):
-                cost.setdefault(env_of(ran.cell), []).append(steady)
-        middle = {env: float(np.median(values)) for env, values in cost.items()}
-        cheapest = min(middle.values(), default=1.0)
-        return {env: middle[env] / cheapest for env in self.envs if env in middle}
+            value = ran.outcome.figures["rollout" if self._rollouts else "steady"]
+            reference = ran.cell.variant == self.references[setting_of(ran.cell)]
+            if isinstance(value, float) and reference and model_of(ran.cell) == self.models[0]:
+                cost.setdefault(env_of(ran.cell), []).append(value)
+        return {env: float(np.median(values)) for env, values in cost.items()}
+
+    def place(self, cell: Cell) -> float:
+        """Where a cell stands on the small axis of its variant: the model first, the cost of the environment within."""
+        costs = {env: np.log(value) for env, value in self.complexity.items()}
+        widest = max(costs.values(), default=0.0) or 1.0
+        return self.models.index(model_of(cell)) + 0.15 + 0.7 * float(costs.get(env_of(cell), 0.0) / widest)
 
     def generator(self, *names: str) -> np.random.Generator:
         """Random numbers that depend on the seed and on what they are for, not on the order of use."""
         return np.random.default_rng([self.seed, *"/".join(names).encode()])
-
-
-def _panel(title: str) -> str:
-    """The title of a group without the suite, which is part of the variant."""
-    algorithm, env, rest = title.split(" ", 2)
-    return f"{algorithm} {env.rpartition('/')[2]} {rest}"
 
 
 def env_of(cell: Cell) -> str:
@@ -139,7 +201,9 @@ def setting_of(cell: Cell) -> Setting:
     return str(cell.run["algorithm"]), cell.timing, cell.device, cell.threads, cell.division
 
 
-def read(store: Store, seed: int = 0, stratum: int | None = None) -> Source:
+def read(
+    store: Store, seed: int = 0, stratum: int | None = None, env_times: Mapping[str, float] | None = None
+) -> Source:
     """The store's last stratum unless told otherwise, in one pass."""
     strata = tuple(store.strata())
     stratum = len(strata) - 1 if stratum is None else stratum
@@ -167,6 +231,7 @@ def read(store: Store, seed: int = 0, stratum: int | None = None) -> Source:
         parity=parity_of(store),
         groups=tuple(grouped(present, outcomes)),
         seed=seed,
+        env_times=env_times or {},
     )
 
 
@@ -212,7 +277,7 @@ def runs_table(source: Source) -> pl.DataFrame:
 def _run_row(source: Source, ran: Ran) -> dict[str, Any]:
     row = keys(ran.cell) | {"run": ran.slot.id, "block": ran.slot.block, "order": ran.slot.order, "twin": ran.cell.twin}
     row["complexity"] = source.complexity.get(env_of(ran.cell))
-    row["place"] = _place(source, ran.cell)
+    row["place"] = source.place(ran.cell)
     row["outcome"] = ran.attempt.outcome if ran.attempt else "not run"
     row["tags"] = " ".join(ran.attempt.tags) if ran.attempt else ""
     reasons = []
@@ -224,13 +289,6 @@ def _run_row(source: Source, ran: Ran) -> dict[str, Any]:
     row |= _details(ran.sampled)
     row["reason"] = "; ".join(dict.fromkeys(reasons))
     return row
-
-
-def _place(source: Source, cell: Cell) -> float:
-    """Where a point stands on the small axis of its variant: the model first, the cost of the environment within."""
-    costs = {env: np.log(value) for env, value in source.complexity.items()}
-    widest = max(costs.values(), default=0.0) or 1.0
-    return source.models.index(model_of(cell)) + 0.12 + 0.76 * float(costs.get(env_of(cell), 0.0) / widest)
 
 
 def _details(sampled: Sampled | None) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Does memory grow? A slope that a few jumps do not bend."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,8 +53,15 @@ def robust_slope(values: ArrayLike, confidence: float = CONFIDENCE) -> Slope:
 def _stretches(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if len(x) <= MOST_POINTS:
         return x, y
-    places, values = np.array_split(x, MOST_POINTS), np.array_split(y, MOST_POINTS)
-    return np.array([part.mean() for part in places]), np.array([np.median(part) for part in values])
+    return _by_stretch(np.mean, x), _by_stretch(np.median, y)
+
+
+def _by_stretch(statistic: Callable[..., np.ndarray], values: np.ndarray) -> np.ndarray:
+    """Of stretches as equal as can be; the first ones are longer by one where their number does not divide."""
+    length, longer = divmod(len(values), MOST_POINTS)
+    cut = longer * (length + 1)
+    parts = values[:cut].reshape(longer, length + 1), values[cut:].reshape(MOST_POINTS - longer, length)
+    return np.concatenate([statistic(part, axis=1) for part in parts if len(part)])
 
 
 def _deviation(y: np.ndarray) -> float:

@@ -51,6 +51,8 @@ class Segment:
     """Mean duration of a steady iteration: what a long run pays, pauses included. NaN without a steady state."""
     reason: str = ""
     """Why there is no steady state; empty where there is one."""
+    changes: tuple[int, ...] = ()
+    """Iterations at which the level changes, found whether or not the run settles; a lone slow iteration is none."""
 
     @property
     def found(self) -> bool:
@@ -87,12 +89,13 @@ def _steady(raw: bytes) -> Segment:
     edges = _change_points(calm, noise**2 * inflation)
     start, level = _last_level(calm, edges, max(MATERIAL, noise / 2))
     start = _after_early_outliers(time, start, level, noise)
+    changes = tuple(edges[1:-1])
     if count - start < max(FEWEST, SHARE * count):
-        return _none(count, f"the last level holds for {count - start} of {count} iterations only")
+        return _none(count, f"the last level holds for {count - start} of {count} iterations only", changes)
     if moved := _drift(calm, edges, noise**2 * inflation) or _wander(calm[start:], noise * math.sqrt(inflation)):
-        return _none(count, moved)
+        return _none(count, moved, changes)
     part = duration[start:]
-    return Segment(start, count, float(np.median(part)), float(part.mean()))
+    return Segment(start, count, float(np.median(part)), float(part.mean()), changes=changes)
 
 
 def warmup_excess(durations: ArrayLike, segment: Segment, first: int = 1) -> float:
@@ -105,8 +108,8 @@ def warmup_excess(durations: ArrayLike, segment: Segment, first: int = 1) -> flo
     return float((np.asarray(durations, float)[first : segment.start] - segment.steady_s).sum())
 
 
-def _none(count: int, reason: str) -> Segment:
-    return Segment(count, count, math.nan, math.nan, reason)
+def _none(count: int, reason: str, changes: tuple[int, ...] = ()) -> Segment:
+    return Segment(count, count, math.nan, math.nan, reason, changes)
 
 
 def _spread(values: NDArray) -> float:

@@ -131,9 +131,15 @@ def claim(
     overall = (
         _row(name, good, missing, margin, lower_is_better)
         if good
-        else Comparison(name, 0, cells=0, missing=missing, reason="no cell has two complete blocks")
+        else Comparison(name, 0, cells=0, missing=missing, reason=_nothing(rows))
     )
     return Claim(overall, adjust(rows, lower_is_better=lower_is_better))
+
+
+def _nothing(rows: Sequence[Comparison]) -> str:
+    """Why no cell of a claim can be used, with the first cell's own reason."""
+    causes = [text.partition(": ")[2] for row in rows for text in row.missing[:1]]
+    return "no cell has two complete blocks" + (f": {causes[0]}" if causes else "")
 
 
 def adjust(family: Sequence[Comparison], *, lower_is_better: bool = True) -> tuple[Comparison, ...]:

@@ -39,14 +39,17 @@
       rows = rows.filter((row) => passes(row, name, hasTotals));
     }
     rows = rows.filter((row) => row.backend2 === undefined || chosen.backend.has(row.backend2));
-    return isActive("env") || isActive("model") ? rows : examples(rows);
+    for (const name of figure.one) {
+      if (!isActive(name) && rows.length) rows = rows.filter((row) => row[name] === rows[0][name]);
+    }
+    if (!isActive("mode")) rows = preferred(rows, "main");
+    return isActive("env") || isActive("model") ? rows : preferred(rows, "example");
   }
 
-  // Of lines that would cover each other, those of one group of cells.
-  function examples(rows) {
-    if (!rows.length || rows[0].example === undefined) return rows;
-    const some = rows.filter((row) => row.example);
-    return some.length ? some : rows.filter((row) => row.panel === rows[0].panel);
+  // Those that are marked, if any are: variants of many cells, examples of lines that would cover each other.
+  function preferred(rows, mark) {
+    const some = rows.filter((row) => row[mark]);
+    return some.length ? some : rows;
   }
 
   function shown(value) {
@@ -84,20 +87,24 @@
     if (twin.open) fill(twin.querySelector(".scroll"), figure, rows);
   }
 
-  // As wide as the page: single charts by themselves, panels in as many columns as fit.
+  // As wide as the page: single charts by themselves, panels in as many columns as fit. Where there is no room for
+  // names beside rows, they go above them.
   function fitted(spec, box, rows) {
     const width = Math.max(box.clientWidth, 280);
+    const narrow = width < NARROW;
     const made = structuredClone(spec);
+    made.params.find((given) => given.name === "narrow").value = narrow;
+    const inner = made.facet ? made.spec : made;
+    if (narrow && inner.height && inner.height.step) inner.height.step += made.usermeta && made.usermeta.words ? 34 : 22;
     if (made.facet) {
-      const panels = new Set(rows.map((row) => row.panel)).size;
-      made.columns = width > 640 && panels > 1 ? 2 : 1;
-      made.spec.width = Math.floor(width / made.columns) - 90;
-    } else if (width < NARROW) {
-      // Labels and words keep their room: the chart scrolls sideways in its box.
-      made.width = 420;
-      box.tabIndex = 0;
+      const panels = new Set(rows.map((row) => row[made.facet.field])).size;
+      made.columns = made.columns > 1 && width > 640 && panels > 1 ? 2 : 1;
+      const room = narrow ? 60 : made.usermeta.room;
+      made.spacing = { column: room, row: 75 };
+      made.facet.header.labelLimit = Math.floor(width / made.columns) - 20;
+      made.spec.width = Math.floor(width / made.columns) - room - 12;
     } else {
-      made.width = "container";
+      made.width = width;
       made.autosize = { type: "fit-x", contains: "padding" };
     }
     return made;
