@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from html import escape
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -219,7 +220,7 @@ def _vega() -> str:
     """Vega, Vega-Lite and vega-embed, for a script element; bundled once per version, which takes seconds."""
     import vl_convert
 
-    kept = cache_folder("report") / f"vega-{vl_convert.__version__}.js"
+    kept = cache_folder("report") / f"vega-{version('vl-convert-python')}.js"
     with suppress(OSError, UnicodeDecodeError):
         text, _, digest = kept.read_text().rpartition("\n")
         if digest == sha256(text.encode()).hexdigest():

@@ -16,6 +16,7 @@ import polars as pl
 from altair.utils.schemapi import debug_mode
 
 from benchback.bench.export import harmless
+from benchback.bench.host import allowed_processors
 from benchback.bench.store import Store
 from benchback.errors import InputError
 from benchback.report import (
@@ -28,6 +29,7 @@ from benchback.report import (
     sentences,
     trust,
 )
+from benchback.report.drawing import Drawing, draw, drawings
 from benchback.report.figure import Figure, rows_of, specification, unfiltered, with_data
 from benchback.report.page import page, rounded_table
 from benchback.report.rows import spread_chart
@@ -59,7 +61,6 @@ TABLES: dict[str, Table] = {
 BY_VARIANT = ("runs", "claims", "pairs", "published", "overheads", "phases", "timeline", "breakeven", "curves")
 BY_VARIANT += ("thresholds", "profiles", "memory", "device_memory")
 """Tables in which variants of few cells would crowd out the others."""
-PIXELS_PER_INCH = 144
 
 
 def tables_of(source: Source) -> dict[str, pl.DataFrame]:
@@ -109,13 +110,16 @@ def render(
     verdict = sentences.verdict(source, tables)
     specifications = {x.id: specification(x, source.orders) for x in figures if x.chart is not None}
     tables = {name: rounded_table(table) for name, table in tables.items()}
-    files = [_write(out / "index.html", page(source, tables, figures, specifications, verdict).encode())]
-    files += [path for name, table in tables.items() if not table.is_empty() for path in _data_files(out, name, table)]
-    for figure in figures:
-        shown = unfiltered(figure, rows_of(figure, tables[figure.data]))
-        files.append(_write(out / "tables" / f"{figure.id}.md", markdown(figure, shown).encode()))
-        if images and figure.chart is not None and not shown.is_empty():
-            files += _images(out, figure, specifications[figure.id], shown)
+    shown = {figure.id: unfiltered(figure, rows_of(figure, tables[figure.data])) for figure in figures}
+    pictured = [x for x in figures if images and x.chart is not None and not shown[x.id].is_empty()]
+    jobs = [with_data(specifications[x.id], x.data, shown[x.id]) for x in pictured]
+    with drawings(jobs, len(allowed_processors())) as drawn:
+        files = [_write(out / "index.html", page(source, tables, figures, specifications, verdict).encode())]
+        files += [x for name, table in tables.items() if not table.is_empty() for x in _data_files(out, name, table)]
+        for figure in figures:
+            files.append(_write(out / "tables" / f"{figure.id}.md", markdown(figure, shown[figure.id]).encode()))
+        for figure, drawing in zip(pictured, drawn, strict=True):
+            files += _images(out, figure.id, drawing)
     return files
 
 
@@ -182,13 +186,9 @@ def _cell(value: Any) -> str:
     return text.replace("&", "&amp;")
 
 
-def _images(out: Path, figure: Figure, drawn: Mapping[str, Any], table: pl.DataFrame) -> list[Path]:
-    import vl_convert
-
-    svg = vl_convert.vegalite_to_svg(with_data(drawn, figure.data, table))
-    png = vl_convert.svg_to_png(svg, ppi=PIXELS_PER_INCH)
-    folder = out / "figures"
-    return [_write(folder / f"{figure.id}.svg", svg.encode()), _write(folder / f"{figure.id}.png", png)]
+def _images(out: Path, name: str, drawing: Drawing) -> list[Path]:
+    svg, png = drawing
+    return [_write(out / "figures" / f"{name}.svg", svg), _write(out / "figures" / f"{name}.png", png)]
 
 
 def render_imported(runs: pl.DataFrame, out: Path) -> list[Path]:
@@ -210,7 +210,6 @@ def render_imported(runs: pl.DataFrame, out: Path) -> list[Path]:
     for value, title in (("total_s", "total"), ("steady_s", "steady iteration")):
         chart = spread_chart("imported_runs", value, f"seconds, {title}", models)
         figure = Figure(f"imported_{value}", 3, title, "", "imported_runs", {}, chart)
-        files += _images(
-            out, figure, specification(figure, {"variant": variants}), drawn.filter(pl.col("timing") == "async")
-        )
+        whole = specification(figure, {"variant": variants})
+        files += _images(out, figure.id, draw(with_data(whole, figure.data, drawn.filter(pl.col("timing") == "async"))))
     return files
