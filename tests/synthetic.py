@@ -60,8 +60,8 @@ def study_of(shape: Shape) -> Study:
     return Study("synthetic", tuple(parts), description=HOSTILE[:60], min_blocks=shape.blocks, max_blocks=shape.blocks)
 
 
-def build(path: Path, shape: Shape) -> Store:
-    """Write the store and fill every slot of it; the same shape gives the same samples."""
+def build(path: Path, shape: Shape, most: int | None = None) -> Store:
+    """Write the store and fill every slot of it, or so many; the same shape gives the same samples."""
     study = study_of(shape)
     cells, slots = plan.schedule(study, shape.seed)
     fingerprint = {"code": "0123456789abcdef", "cpu": HOSTILE, "cpus": 2, "system": "Linux 6.1", "python": "3.11.7"}
@@ -71,15 +71,18 @@ def build(path: Path, shape: Shape) -> Store:
     store = create(path, campaign, cells, slots)
     found = {f"ppo/{backend}": "pass" for backend in shape.backends}
     store.add_event("parity", {"code": "0123456789abcdef", "levels": ["L0", "L1", "L2"], "verdicts": found})
-    fill(store, shape)
+    fill(store, shape, most)
     return store
 
 
-def fill(store: Store, shape: Shape) -> None:
-    """Give every open slot a result."""
+def fill(store: Store, shape: Shape, most: int | None = None) -> None:
+    """Give every open slot a result, or the first so many."""
     by_id = store.cells()
     generator = np.random.default_rng(shape.seed)
-    while claim := store.claim("synthetic", 1e6):
+    for _ in range(len(store.slots()) if most is None else most):
+        claim = store.claim("synthetic", 1e6)
+        if claim is None:
+            break
         cell = by_id[claim.slot.cell]
         store.finish(claim, attempt_for(claim, cell, shape, generator))
         if claim.slot.order % len(shape.backends) == 0:

@@ -243,6 +243,13 @@ def test_a_store_without_results_is_refused(tmp_path: Path) -> None:
         render(store, tmp_path / "out")
 
 
+def test_a_campaign_is_reported_wherever_it_stands(tmp_path: Path) -> None:
+    shape = Shape(("CartPole-v1",), ("small",), ("linen", "nnx", "haiku"), 12, 2, sync=False)
+    for done in range(1, 8):
+        with build(tmp_path / f"{done}.sqlite", shape, done) as store:
+            render(store, tmp_path / f"out{done}", images=False)
+
+
 def test_one_block_gives_ratios_without_intervals(tmp_path: Path) -> None:
     shape = Shape(("CartPole-v1",), ("small",), ("linen", "nnx"), 12, 1, sync=False)
     with build(tmp_path / "one.sqlite", shape) as store:

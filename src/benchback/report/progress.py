@@ -197,7 +197,7 @@ def _learnt(source: Source) -> Iterator[Learnt]:
 
 def ends(cells: Learnt) -> tuple[float, float]:
     """The first return of a group, and the best interquartile mean that one of its cells ends with."""
-    first = float(np.median([curves[:, np.isnan(curves).any(axis=0).sum()] for _, _, curves in cells]))
+    first = float(np.median(np.concatenate([curves[:, np.isnan(curves).any(axis=0).sum()] for _, _, curves in cells])))
     best = max(float(stats.interquartile_mean(curves[:, -1])) for _, _, curves in cells)
     return first, best
 
