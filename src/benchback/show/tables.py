@@ -12,9 +12,13 @@ from rich.table import Table
 
 @contextmanager
 def measuring() -> Iterator[Callable[[str, int, int], None]]:
-    """A bar for work that reports (what is under way, how much is done, of how much)."""
+    """A bar, or lines where there is no terminal, for work that tells what it does, how much is done and of what."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda what, done, total: console.print(f"{done} of {total}: {what}", highlight=False, soft_wrap=True)
+        return
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=Console(stderr=True)) as bar:
+    with Progress(*columns, console=console) as bar:
         task = bar.add_task("preparing", total=None)
         yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total)
 
@@ -23,7 +27,7 @@ def table(title: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]])
     """A plain table."""
     made = Table(title=title, title_justify="left")
     for column in columns:
-        made.add_column(column)
+        made.add_column(column, overflow="fold")
     for row in rows:
         made.add_row(*row)
     return made
