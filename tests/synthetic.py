@@ -76,13 +76,12 @@ def build(path: Path, shape: Shape, most: int | None = None) -> Store:
 
 
 def fill(store: Store, shape: Shape, most: int | None = None) -> None:
-    """Give every open slot a result, or the first so many."""
+    """Give every open slot a result; or make so many runs, of which some are repeats of failed ones."""
     by_id = store.cells()
     generator = np.random.default_rng(shape.seed)
-    for _ in range(len(store.slots()) if most is None else most):
-        claim = store.claim("synthetic", 1e6)
-        if claim is None:
-            break
+    made = 0
+    while made != most and (claim := store.claim("synthetic", 1e6)):
+        made += 1
         cell = by_id[claim.slot.cell]
         store.finish(claim, attempt_for(claim, cell, shape, generator))
         if claim.slot.order % len(shape.backends) == 0:
