@@ -26,8 +26,8 @@ def measuring() -> Iterator[Callable[[str, int, int], None]]:
 def table(title: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Table:
     """A plain table."""
     made = Table(title=title, title_justify="left")
-    for column in columns:
-        made.add_column(column, overflow="fold")
+    for place, column in enumerate(columns):
+        made.add_column(column, overflow="fold", no_wrap=place == 0)  # what a row is about is never broken
     for row in rows:
         made.add_row(*row)
     return made
