@@ -205,6 +205,14 @@ def test_a_read_held_up_by_a_busy_machine_is_no_accusation(device: Device) -> No
     check_finished(held_up, (1, 0.0), Tape(total_s=[0.005] * 120))
 
 
+def test_a_long_first_call_excuses_no_wait(device: Device) -> None:
+    _, backend = fake(device)
+    delays = iter([0.1, 0.0])
+    forgetful = replace(backend, fetch=lambda found: device.host_works(next(delays)))
+    with pytest.raises(Unsynchronised):
+        check_finished(forgetful, (1, 0.0), Tape(total_s=[10.0] + [0.1] * 12))
+
+
 @pytest.fixture(scope="module")
 def real() -> tuple[Agent, Backend, Any]:
     """A JAX program of some tens of milliseconds, which JAX lets run on while Python goes on."""

@@ -335,6 +335,18 @@ def test_costs_of_environments_are_timed_or_a_stand_in(store: Store, tmp_path: P
             read_env_times(tmp_path / name)
 
 
+def test_costs_that_were_kept_with_a_campaign_are_used(tmp_path: Path) -> None:
+    shape = Shape(("CartPole-v1", "Asterix-MinAtar"), ("small",), ("linen", "nnx"), 12, 1, sync=False)
+    with build(tmp_path / "kept.sqlite", shape) as store:
+        for costly in (7e-5, 3e-5):  # the last time counts
+            times = {"gymnax/CartPole-v1": 1e-6, "gymnax/Asterix-MinAtar": costly}
+            rows = [{"env": env, "num_envs": 4096, "step_s": x, "relative": 1.0} for env, x in times.items()]
+            store.add_event("complexity", {"stratum": 0, "rows": rows})
+        found = read(store)
+    assert found.complexity == pytest.approx({"CartPole-v1": 1.0, "Asterix-MinAtar": 30.0})
+    assert "benchback envs time" in found.complexity_from
+
+
 def test_columns_number_texts_that_repeat() -> None:
     table = pl.DataFrame({"a": ["x", "y", "x", None], "b": [1.23456789, float("inf"), None, 2.0]})
     made = columnar(rounded_table(table))

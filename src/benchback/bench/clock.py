@@ -23,7 +23,7 @@ FORGOTTEN_S = 0.005
 """Work that a finished run may still have to wait for, in seconds, before it counts as unsynchronised."""
 
 MATERIAL = 0.02
-"""Share of the time measured from which a wait after its end counts."""
+"""Share of the time that a run's settled calls take from which a wait after the last one counts."""
 
 LOOK_S = 0.05
 """Between two looks at the memory: a system call that short iterations would feel."""
@@ -135,7 +135,7 @@ def check_finished(backend: Backend, metrics: Any, tape: Tape) -> None:
     first_s, second_s = _reading_s(backend, metrics), _reading_s(backend, metrics)
     steady_s = sorted(tape.total_s)[len(tape.total_s) // 2]
     # On a busy machine any read may be held up for some milliseconds: what would change no result is let pass.
-    if first_s - second_s > max(FORGOTTEN_S, steady_s / 2, MATERIAL * sum(tape.total_s)):
+    if first_s - second_s > max(FORGOTTEN_S, steady_s / 2, MATERIAL * steady_s * len(tape.total_s)):
         raise Unsynchronised(
             f"reading the results took {first_s:.3f} s after the clock had stopped, and {second_s:.3f} s again: "
             "the backend does not wait for its device, so its times mean nothing"

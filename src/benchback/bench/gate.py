@@ -1,11 +1,9 @@
 """The parity gate: a speed claim is made only for backends that were proven equal on the same code."""
 
 import json
-import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -51,11 +49,7 @@ def _known(
     found = measure(algorithm, missing, tick)
     # A failure may be the machine's of the moment; only success is remembered.
     known |= {backend: verdict for backend, verdict in found.items() if verdict == "pass"}
-    with suppress(OSError):  # remembering saves a minute; a home that cannot be written costs nothing else
-        cache.mkdir(parents=True, exist_ok=True)
-        draft = file.with_suffix(f".{os.getpid()}")
-        draft.write_text(json.dumps(known))
-        draft.replace(file)
+    host.keep(file, json.dumps(known))
     return known | found
 
 

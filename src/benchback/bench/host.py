@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -172,6 +173,15 @@ def canary_off(
 def cache_folder(name: str) -> Path:
     """Where `name` is kept between commands: in $BENCHBACK_CACHE, else in ~/.cache/benchback."""
     return Path(os.environ.get("BENCHBACK_CACHE") or Path.home() / ".cache" / "benchback") / name
+
+
+def keep(path: Path, text: str) -> None:
+    """Write a file of the cache, whole or not at all; a home that cannot be written costs time and nothing else."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.new")
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_text(text)
+        draft.replace(path)
 
 
 def variables(threads: int, caches: str | Path, device: str = "cpu") -> dict[str, str]:

@@ -18,7 +18,7 @@ class ReportFlags:
     against: Path | None = None
     """Another store of the same study, e.g. of another machine, to put beside it."""
     env_times: Path | None = None
-    """What `benchback envs time --json` printed: charts order environments by it, not by a stand-in from the store."""
+    """What `benchback envs time --json` printed: charts order environments by it, not by what the store knows."""
     seed: int = 0
     """Seed of the bootstrap intervals."""
     images: bool = True

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
@@ -14,7 +13,7 @@ from typing import Any
 import polars as pl
 
 from benchback.bench import study as studies
-from benchback.bench.host import cache_folder
+from benchback.bench.host import cache_folder, keep
 from benchback.report.figure import FILTERS, Figure, config
 from benchback.report.sentences import Verdict
 from benchback.report.table import Source
@@ -227,9 +226,5 @@ def _vega() -> str:
             return text
     text = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     text = text.replace("</script", "<\\/script").replace("<!--", "<\\!--")
-    with suppress(OSError):
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        draft = kept.with_name(f".{kept.name}.{os.getpid()}.new")
-        draft.write_text(f"{text}\n{sha256(text.encode()).hexdigest()}")
-        os.replace(draft, kept)
+    keep(kept, f"{text}\n{sha256(text.encode()).hexdigest()}")
     return text

@@ -16,6 +16,7 @@ from benchback.bench.record import Attempt, Cell, Slot
 from benchback.bench.store import Event, Store
 from benchback.registry import BACKENDS
 from benchback.report.comparisons import Group, Outcome, grouped, outcome_of, parity_of, reference_variant
+from benchback.report.costs import stored_env_times
 
 Setting = tuple[str, str, str, int, str]
 """Algorithm, timing, device, threads, division: what is never pooled."""
@@ -219,6 +220,7 @@ def read(
         attempts += [replace(x, record=None) for x in tries]
         outcomes[slot.cell][slot.block] = ran.outcome
     present = {id: cell for id, cell in cells.items() if outcomes[id]}
+    events = tuple(store.events())
     return Source(
         store=store,
         campaign=store.campaign(),
@@ -226,12 +228,12 @@ def read(
         cells=present,
         runs=tuple(runs),
         attempts=tuple(attempts),
-        events=tuple(store.events()),
+        events=events,
         canaries=tuple(x for x in store.canaries() if x.get("stratum", 0) == stratum),
         parity=parity_of(store),
         groups=tuple(grouped(present, outcomes)),
         seed=seed,
-        env_times=env_times or {},
+        env_times=env_times or stored_env_times(events),
     )
 
 
