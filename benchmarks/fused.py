@@ -1,16 +1,19 @@
 """Whether a framework costs anything once training is one program: the five JAX backends in one process, in turns.
 
-    python benchmarks/fused.py [--workload A] [--iterations 4] [--rounds 30]
+    python benchmarks/fused.py [--workload A] [--iterations 4] [--rounds 30] [--products]
 
 Every round runs each program once, in an order drawn anew; a round is a block of paired ratios against plain JAX, whose
 twin, compiled a second time, shows what no difference looks like. One process shares one state of the machine, so this
 finds smaller differences than the study `fused`, whose runs are processes of their own. Also printed: instructions of
 each optimised program, and whether two programs are the same but for the names in them.
+
+`--products` times one thing only: the gradient of a hidden kernel kept as [in, out] and as [out, in], Equinox's way.
 """
 
 import argparse
 import random
 import re
+import statistics
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -55,13 +58,33 @@ def instructions(text: str) -> Counter[str]:
     return Counter(re.findall(r"= (\S+ [a-z][\w-]*)\(", text))
 
 
+def print_products(rows: int = 1024, width: int = 64, rounds: int = 300) -> None:
+    """Microseconds of the product that gives a kernel's gradient, in either layout, in turns."""
+    random_key = jax.random.key(0)
+    x, slope = jax.random.normal(random_key, (2, rows, width))
+    ways = {"[in, out]": jax.jit(lambda x, d: x.T @ d), "[out, in]": jax.jit(lambda x, d: d.T @ x)}
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(rounds):
+        for name, product in ways.items():
+            started = time.perf_counter()
+            jax.block_until_ready(product(x, slope))
+            seconds[name].append(time.perf_counter() - started)
+    for name, taken in seconds.items():
+        low, middle, _ = statistics.quantiles(taken, n=4)
+        print(f"{name}: median {1e6 * middle:.0f} us, lower quartile {1e6 * low:.0f} us")
+
+
 def main() -> None:
     """Time, then print a row for each backend."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workload", choices=WORKLOADS, default="A")
     parser.add_argument("--iterations", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--products", action="store_true")
     flags = parser.parse_args()
+    if flags.products:
+        print_products()
+        return
     work = WORKLOADS[flags.workload]
     names = [*FAMILY, f"{REFERENCE}'"]
     contestants = {name: contestant(name.removesuffix("'"), work, flags.iterations) for name in names}

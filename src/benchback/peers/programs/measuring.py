@@ -30,7 +30,7 @@ def time_twice(train: Callable[[int], Any], work: SimpleNamespace) -> tuple[dict
     first_s, _ = clocked(lambda: train(work.seed))
     steady_s, result = clocked(lambda: train(work.seed + 1))
     env_steps = work.num_iterations * work.num_envs * work.num_steps
-    return {"env_steps": env_steps, "steady_s": steady_s, "compile_s": first_s - steady_s}, result
+    return {"env_steps": env_steps, "steady_s": steady_s, "compile_s": max(0.0, first_s - steady_s)}, result
 
 
 def time_after_warm_up(advance: Callable[[int], Any], work: SimpleNamespace) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def time_after_warm_up(advance: Callable[[int], Any], work: SimpleNamespace) -> 
     warm_up_s, _ = clocked(lambda: advance(WARM_UP_ITERATIONS))
     iterations = work.num_iterations - WARM_UP_ITERATIONS
     steady_s, _ = clocked(lambda: advance(iterations))
-    compile_s = warm_up_s - steady_s / iterations * WARM_UP_ITERATIONS
+    compile_s = max(0.0, warm_up_s - steady_s / iterations * WARM_UP_ITERATIONS)
     env_steps = iterations * work.num_envs * work.num_steps
     return {"env_steps": env_steps, "steady_s": steady_s, "compile_s": compile_s}
 
