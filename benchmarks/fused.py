@@ -7,7 +7,7 @@ twin, compiled a second time, shows what no difference looks like. One process s
 finds smaller differences than the study `fused`, whose runs are processes of their own. Also printed: instructions of
 each optimised program, and whether two programs are the same but for the names in them.
 
-`--products` times one thing only: the gradient of a hidden kernel kept as [in, out] and as [out, in], Equinox's way.
+`--products` times one thing only: the gradients of kernels kept as [in, out] and as [out, in], Equinox's way.
 """
 
 import argparse
@@ -58,20 +58,26 @@ def instructions(text: str) -> Counter[str]:
     return Counter(re.findall(r"= (\S+ [a-z][\w-]*)\(", text))
 
 
-def print_products(rows: int = 1024, width: int = 64, rounds: int = 300) -> None:
-    """Microseconds of the product that gives a kernel's gradient, in either layout, in turns."""
-    random_key = jax.random.key(0)
-    x, slope = jax.random.normal(random_key, (2, rows, width))
-    ways = {"[in, out]": jax.jit(lambda x, d: x.T @ d), "[out, in]": jax.jit(lambda x, d: d.T @ x)}
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
+LAYERS = {"first layer": (4, 64), "hidden layer": (64, 64), "policy's head": (64, 2), "value's head": (64, 1)}
+"""Inputs and outputs of the layers of workload A."""
+
+
+def print_products(rows: int = 1024, rounds: int = 300) -> None:
+    """Microseconds of the products that give the layers' gradients, in either layout, in turns."""
+    x_by_size = {size: jax.random.normal(jax.random.key(size), (rows, size)) for size in (1, 2, 4, 64)}
+    kept = {"[in, out]": jax.jit(lambda x, slope: x.T @ slope), "[out, in]": jax.jit(lambda x, slope: slope.T @ x)}
+    ways = {(layer, way): (x_by_size[size[0]], x_by_size[size[1]]) for layer, size in LAYERS.items() for way in kept}
+    # Equinox's layer with out_features="scalar" has one row and no axis for it.
+    ways["value's head", "[out, in]"] = x_by_size[64], x_by_size[1][:, 0]
+    seconds: dict[tuple[str, str], list[float]] = {name: [] for name in ways}
     for _ in range(rounds):
-        for name, product in ways.items():
+        for (layer, way), operands in ways.items():
             started = time.perf_counter()
-            jax.block_until_ready(product(x, slope))
-            seconds[name].append(time.perf_counter() - started)
-    for name, taken in seconds.items():
+            jax.block_until_ready(kept[way](*operands))
+            seconds[layer, way].append(time.perf_counter() - started)
+    for (layer, way), taken in seconds.items():
         low, middle, _ = statistics.quantiles(taken, n=4)
-        print(f"{name}: median {1e6 * middle:.0f} us, lower quartile {1e6 * low:.0f} us")
+        print(f"{layer:<14} {way}: lower quartile {1e6 * low:.0f} us, median {1e6 * middle:.0f} us")
 
 
 def main() -> None:
