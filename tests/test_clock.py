@@ -124,6 +124,19 @@ def test_async_times_what_the_device_takes_and_adds_up_to_the_whole(device: Devi
     assert len(tape.rss_bytes) == 6
 
 
+def test_async_gives_each_call_its_own_time_where_the_device_computes_before_it_returns(device: Device) -> None:
+    agent, backend = fake(device)
+    calls_s = iter([9.0, 0.5, 0.2, 0.3, 0.4])
+
+    def eager(state: Any) -> Any:
+        device.host_works(next(calls_s))
+        return agent.iterate(state)
+
+    at_once = replace(backend, mark=lambda found: None)
+    _, tape, _ = record_calls(replace(agent, iterate=eager), at_once, 0, 5, "async", lambda: None)
+    assert tape.total_s == pytest.approx([9.0, 0.5, 0.2, 0.3, 0.4])
+
+
 @pytest.mark.parametrize(("timing", "expected_s"), [("async", 0.03), ("sync", 0.05)])
 def test_only_async_hides_the_host_behind_the_device(timing: str, expected_s: float, device: Device) -> None:
     device.call_s = 0.03

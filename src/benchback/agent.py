@@ -83,8 +83,8 @@ class Backend:
     """How much one program covers: (agent, iterations per program) -> agent."""
     block: Callable[[Any], None]
     """Wait until the device has computed everything in the argument."""
-    mark: Callable[[Any], Callable[[], None]]
-    """A wait for the argument, which has just been asked for, and for nothing that is asked for later."""
+    mark: Callable[[Any], Callable[[], None] | None]
+    """A wait for the argument, which has just been asked for, and for nothing asked for later; None: it is there."""
     fetch: Callable[[Any], Any]
     """The argument as NumPy arrays, in one transfer."""
     compiles: Callable[[], int]

@@ -264,10 +264,10 @@ def block(tree: Any) -> None:
         torch.cuda.synchronize()
 
 
-def mark(tree: Any) -> Callable[[], None]:
-    """A wait for the work queued so far; later work may be under way already."""
-    if not torch.cuda.is_available():
-        return lambda: None
+def mark(tree: Any) -> Callable[[], None] | None:
+    """A wait for the work queued so far, later work may be under way already; None on a CPU, which computes at once."""
+    if not any(x.is_cuda for x in _leaves(tree)):
+        return None
     event = torch.cuda.Event()
     event.record()
     return event.synchronize

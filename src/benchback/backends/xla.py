@@ -35,9 +35,9 @@ def block(tree: Any) -> None:
     jax.block_until_ready(tree)
 
 
-def mark(tree: Any) -> Callable[[], None]:
-    """A wait for `tree` alone; later work may be under way already."""
-    return partial(block, tree)
+def mark(tree: Any) -> Callable[[], None] | None:
+    """A wait for `tree` alone, later work may be under way already; None if it is computed."""
+    return None if all(x.is_ready() for x in jax.tree.leaves(tree)) else partial(block, tree)
 
 
 def fetch(tree: Any) -> Any:

@@ -2,7 +2,7 @@
 
 Two timings that never mix. `sync` waits after every rollout and update. `async` lets the device run ahead: the end of
 a call is observed after the next one has been asked for, so that the device never waits for Python. In both the first
-call, which compiles, is waited for by itself.
+call, which compiles, is waited for by itself. A call whose results are there when it returns ends then.
 """
 
 import os
@@ -58,7 +58,7 @@ class Counted:
         self.host_syncs += 1
         self._inner.block(tree)
 
-    def _mark(self, tree: Any) -> Callable[[], None]:
+    def _mark(self, tree: Any) -> Callable[[], None] | None:
         self.host_syncs += 1
         return self._inner.mark(tree)
 
@@ -111,11 +111,13 @@ def _timed_sync(agent: Agent, backend: Backend, tape: Tape, metrics: list[Any]) 
 
 
 def _timed_async(agent: Agent, backend: Backend, tape: Tape, metrics: list[Any]) -> Callable[[Any, bool, bool], Any]:
-    waits: list[Callable[[], None]] = []
+    waits: list[Callable[[], None] | None] = []
     ended = [time.perf_counter()]
 
     def observe_oldest() -> None:
-        waits.pop(0)()
+        wait = waits.pop(0)
+        if wait is not None:
+            wait()
         ended.append(time.perf_counter())
         tape.total_s.append(ended[-1] - ended[-2])
 
@@ -123,7 +125,9 @@ def _timed_async(agent: Agent, backend: Backend, tape: Tape, metrics: list[Any])
         state, found = advance(agent, state)
         waits.append(backend.mark(found))
         metrics.append(found)
-        while len(waits) > (0 if first or last else 1):
+        # What is there already has ended now, not after the next call.
+        ahead = 0 if first or last or waits[-1] is None else 1
+        while len(waits) > ahead:
             observe_oldest()
         return state
 
