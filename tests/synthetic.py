@@ -21,7 +21,7 @@ SLOWER = {"linen": 1.0, "nnx": 1.03, "equinox": 1.0, "haiku": 1.05, "purejax": 0
 COLD = {"linen": 6.0, "nnx": 8.0, "equinox": 6.5, "haiku": 6.2, "purejax": 5.0, "pytorch": 2.5}
 MODEL = {"small": 1.0, "medium": 3.0, "large": 12.0}
 ENV = {"CartPole-v1": 1.0, "Acrobot-v1": 1.3, "MountainCar-v0": 1.1, "Breakout-MinAtar": 2.4, "Asterix-MinAtar": 3.5}
-BEST = {"jit", "cached_partial", "flatten", "compile"}
+BEST = {"jit", "split", "flatten", "compile"}
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,7 @@ def test_figures_without_phases_are_not_claimed_in_async(tables: dict[str, pl.Da
 
 def test_published_table_is_the_mean_over_all_pairs(source: Source, tables: dict[str, pl.DataFrame]) -> None:
     row = tables["published"].filter(
-        (pl.col("pair") == "nnx/cached_partial → linen/jit")
+        (pl.col("pair") == "nnx/split → linen/jit")
         & (pl.col("figure") == "total")
         & (pl.col("model") == "small")
         & (pl.col("timing") == "async")
@@ -300,9 +300,9 @@ def test_variants_of_few_cells_wait_until_they_are_asked_for(tmp_path: Path) -> 
     with build(tmp_path / "modes.sqlite", shape) as store:
         source = read(store)
         tables = tables_of(source)
-    assert source.main == {"linen/jit/phase", "linen/jit/phase'", "nnx/cached_partial/phase"}
+    assert source.main == {"linen/jit/phase", "linen/jit/phase'", "nnx/split/phase"}
     figure = next(figure for figure in figures_of(source) if figure.id == "forest_steady")
-    assert set(unfiltered(figure, rows_of(figure, tables["claims"]))["variant"]) == {"nnx/cached_partial/phase"}
+    assert set(unfiltered(figure, rows_of(figure, tables["claims"]))["variant"]) == {"nnx/split/phase"}
     steady = tables["claims"].filter((pl.col("figure") == "steady") & (pl.col("env") == ALL) & (pl.col("model") == ALL))
     chunked = steady.filter(pl.col("variant") == "linen/jit/chunk(10)")
     # A call of ten iterations does the same work in other pieces: it is compared.
@@ -398,7 +398,7 @@ def test_compare_finds_a_regression_and_names_it_first(tmp_path: Path, benchback
 
 
 def test_compare_takes_two_variants_of_a_store_block_by_block(store: Store) -> None:
-    linen, nnx = (f"{store.path}:{name}" for name in ("linen/jit/phase", "nnx/cached_partial/phase"))
+    linen, nnx = (f"{store.path}:{name}" for name in ("linen/jit/phase", "nnx/split/phase"))
     found = compare.compare(compare.side(linen), compare.side(nnx))
     steady = found.rows.filter((pl.col("figure") == "steady") & (pl.col("timing") == "async"))
     assert len(steady) == 4

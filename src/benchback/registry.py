@@ -34,7 +34,7 @@ BACKENDS = {
         "Flax NNX",
         "jax",
         ("eager", "none", "jit", "cached_partial", "jit_partial", "split"),
-        "cached_partial",
+        "split",
     ),
     "equinox": Spec("Equinox", "jax", ("eager", "none", "filter_jit", "flatten"), "flatten"),
     "haiku": Spec("Haiku", "jax", ("eager", "none", "jit"), "jit"),

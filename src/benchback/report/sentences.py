@@ -39,7 +39,7 @@ class Verdict:
 
 
 def name_of(variant: str) -> str:
-    """`Flax NNX (cached_partial)` of `nnx/cached_partial/phase`; other units and suites are said."""
+    """`Flax NNX (split)` of `nnx/split/phase`; other units and suites are said."""
     backend, mode, rest = variant.split("/", 2)
     unit, _, suite = rest.partition(" on ")
     extra = "" if unit.rstrip("'") == "phase" else f", unit {unit}"
