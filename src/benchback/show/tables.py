@@ -1,10 +1,12 @@
 """Plain tables, bars and JSON: what all that is shown is made of."""
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -23,11 +25,23 @@ def measuring() -> Iterator[Callable[[str, int, int], None]]:
         yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total)
 
 
+NUMBER = re.compile(r"(\[/?[a-z ]+\])*[-+]?[\d,.]+( ?[%x])?(\[/?[a-z ]+\])*|-?")
+"""A figure, marked up or not, or the stroke where there is none."""
+
+
 def table(title: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Table:
-    """A plain table."""
-    made = Table(title=title, title_justify="left")
+    """A plain table; where the terminal is narrow, words are broken, but no figure and not what a row is about."""
+    rows = list(rows)
+    made = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for place, column in enumerate(columns):
-        made.add_column(column, overflow="fold", no_wrap=place == 0)  # what a row is about is never broken
+        figures = bool(rows) and all(NUMBER.fullmatch(row[place]) for row in rows)
+        made.add_column(
+            column,
+            overflow="fold",
+            no_wrap=figures or place == 0,
+            justify="right" if figures and place else "left",
+            min_width=min(10, max(map(len, column.split()), default=0)),
+        )
     for row in rows:
         made.add_row(*row)
     return made
