@@ -1,6 +1,7 @@
 """Scaling: the points that are asked, the knee, and files that can be looked at."""
 
 import csv
+import json
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,9 @@ def test_rows_come_from_the_records_of_fresh_processes(monkeypatch: pytest.Monke
     message = {"kind": "record", "record": vars(record)}
     outcomes = iter([Ended("ok", messages=[message]), Ended("signal", "ended by SIGKILL")])
     monkeypatch.setattr(scale, "run_cell", lambda cell, seed, timeout_s: next(outcomes))
-    rows = scale.run(scale.points_for(backends=["linen"], axes=["threads"]), blocks=1)
+    kept = []
+    rows = scale.run(scale.points_for(backends=["linen"], axes=["threads"]), blocks=1, keep=kept.append)
+    assert kept == rows
     good, bad = sorted(rows, key=lambda row: row["error"])
     assert (good["steps_per_s"], good["rollout_steps_per_s"], good["peak_rss_bytes"]) == (200, 1000, 7.0)
     assert bad["error"] == "signal: ended by SIGKILL"
@@ -72,6 +75,12 @@ def test_rows_come_from_the_records_of_fresh_processes(monkeypatch: pytest.Monke
 
 def test_files_hold_every_point_and_a_picture(tmp_path: Path) -> None:
     lines = scale.summarise([row(1, 10.0), row(4, 30.0), row(16, None), row(1, 5.0, axis="threads")])
+    keep = scale.keeper(tmp_path / "out")
+    for number in (1, 2):
+        keep({"value": number})
+    assert [json.loads(x) for x in (tmp_path / "out" / "runs.jsonl").open()] == [{"value": 1}, {"value": 2}]
+    with pytest.raises(InputError, match="exists"):
+        scale.keeper(tmp_path / "out")
     scale.write(lines, tmp_path / "out")
     with (tmp_path / "out" / "scale.csv").open() as file:
         assert [r["value"] for r in csv.DictReader(file)] == ["1", "4", "16", "1"]

@@ -5,6 +5,7 @@ a time. Importing this imports no framework.
 """
 
 import csv
+import json
 import random
 import statistics
 from collections.abc import Callable, Sequence
@@ -73,9 +74,12 @@ def cell_for(backend: str, env: str, at: dict[str, int]) -> Cell:
 
 
 def run(
-    points: Sequence[Point], blocks: int, progress: Progress = lambda what, done, total: None
+    points: Sequence[Point],
+    blocks: int,
+    progress: Progress = lambda what, done, total: None,
+    keep: Callable[[dict[str, Any]], None] = lambda row: None,
 ) -> list[dict[str, Any]]:
-    """One row per run: where, how fast, how much memory, or why not."""
+    """One row per run: where, how fast, how much memory, or why not; each is given to `keep` as soon as it is there."""
     if blocks < 1:
         raise InputError(f"blocks={blocks} must be at least 1")
     order, rows = random.Random(0), []
@@ -85,14 +89,19 @@ def run(
         for done, point in enumerate(shuffled):
             what = f"{point.backend} {point.axis} {point.value}"
             progress(what, block * len(points) + done, blocks * len(points))
-            ended = run_cell(point.cell, block, TIMEOUT_S)
-            place = {"backend": point.backend, "axis": point.axis, "value": point.value, "block": block}
-            if ended.outcome == "ok":
-                rows.append(place | measured(Record.from_dict(ended.messages[0]["record"])) | {"error": ""})
-            else:
-                rows.append(place | {"error": f"{ended.outcome}: {ended.detail}"})
+            rows.append(run_point(point, block))
+            keep(rows[-1])
     progress("done", blocks * len(points), blocks * len(points))
     return rows
+
+
+def run_point(point: Point, block: int) -> dict[str, Any]:
+    """The row of one run."""
+    ended = run_cell(point.cell, block, TIMEOUT_S)
+    place = {"backend": point.backend, "axis": point.axis, "value": point.value, "block": block}
+    if ended.outcome == "ok":
+        return place | measured(Record.from_dict(ended.messages[0]["record"])) | {"error": ""}
+    return place | {"error": f"{ended.outcome}: {ended.detail}"}
 
 
 def measured(record: Record) -> dict[str, float]:
@@ -145,9 +154,22 @@ def knee(lines: Sequence[dict[str, Any]]) -> int | None:
     return min(line["value"] for line in known if line["steps_per_s"] >= KNEE * best)
 
 
+def keeper(out: Path) -> Callable[[dict[str, Any]], None]:
+    """Adds rows to runs.jsonl in a new folder, so that a measurement that is broken off loses none."""
+    try:
+        out.mkdir(parents=True)
+    except FileExistsError:
+        raise InputError(f"{out} exists; choose another --out or remove it") from None
+
+    def keep(row: dict[str, Any]) -> None:
+        with (out / "runs.jsonl").open("a") as file:
+            file.write(json.dumps(row) + "\n")
+
+    return keep
+
+
 def write(lines: Sequence[dict[str, Any]], out: Path) -> None:
-    """scale.csv, scale.png and scale.svg in a new folder."""
-    out.mkdir(parents=True)
+    """scale.csv, scale.png and scale.svg in the folder."""
     with (out / "scale.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, fieldnames=list(lines[0]))
         writer.writeheader()
@@ -166,7 +188,8 @@ def draw(lines: Sequence[dict[str, Any]], out: Path) -> None:
     panels = []
     for axis in dict.fromkeys(line["axis"] for line in known):
         data = alt.Data(values=[line for line in known if line["axis"] == axis])
-        x = alt.X("value:Q", title=titles[axis]).scale(type="log", base=2)
+        at = sorted({line["value"] for line in known if line["axis"] == axis})
+        x = alt.X("value:Q", title=titles[axis]).scale(type="log", base=2).axis(values=at)
         color = alt.Color("backend:N").scale(scheme="tableau10")
         base = alt.Chart(data).encode(x=x, color=color)
         speed = alt.Y("steps_per_s:Q", title="environment steps / s").scale(type="log")

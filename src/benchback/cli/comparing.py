@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchback.cli.arguments import limit_threads, parse
-from benchback.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ class ScaleFlags:
     blocks: int = 3
     """Runs of every point."""
     out: Path = Path("runs/scale")
-    """Folder for scale.csv, scale.png and scale.svg; must not exist."""
+    """Folder for scale.csv, scale.png, scale.svg and runs.jsonl, which grows run by run; must not exist."""
     json: bool = False
     """Print JSON."""
 
@@ -153,10 +152,9 @@ def scale(arguments: list[str]) -> int:
 
     flags = parse(ScaleFlags, arguments, "scale")
     points = scale.points_for(backends=flags.backends, axes=flags.axes, largest=flags.largest)
-    if flags.out.exists():
-        raise InputError(f"{flags.out} exists; choose another --out or remove it")
+    keep = scale.keeper(flags.out)
     with measuring() as progress:
-        rows = scale.run(points, flags.blocks, progress)
+        rows = scale.run(points, flags.blocks, progress, keep)
     lines = scale.summarise(rows)
     scale.write(lines, flags.out)
     print_scale(lines, flags.out, flags.json)
