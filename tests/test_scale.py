@@ -78,7 +78,8 @@ def test_files_hold_every_point_and_a_picture(tmp_path: Path) -> None:
     keep = scale.keeper(tmp_path / "out")
     for number in (1, 2):
         keep({"value": number})
-    assert [json.loads(x) for x in (tmp_path / "out" / "runs.jsonl").open()] == [{"value": 1}, {"value": 2}]
+    kept = (tmp_path / "out" / "runs.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in kept] == [{"value": 1}, {"value": 2}]
     with pytest.raises(InputError, match="exists"):
         scale.keeper(tmp_path / "out")
     scale.write(lines, tmp_path / "out")
