@@ -23,7 +23,7 @@ test: install  ## the whole fast suite
 	$(PY) -m pytest -n 2 --dist loadfile
 
 faults: install  ## every fault the instrument must survive, at full number
-	$(PY) -m pytest -m slow tests/test_store.py tests/test_wire.py tests/test_launch.py tests/test_campaign.py
+	$(PY) -m pytest -m slow tests/test_store.py tests/test_wire.py tests/test_launch.py tests/test_campaign.py tests/test_killed.py
 
 check: install  ## format, lint, types
 	$(VENV)/bin/ruff format --check .
