@@ -111,11 +111,7 @@ def breakeven(models: list[str]) -> Figure:
     known = base.transform_filter("isValid(datum.env_steps)")
     y, inner = row_axis(), small_axis(models)
     x = alt.X("env_steps:Q", scale=log(18), title="environment steps until overtaken", axis=short_axis())
-    bars = (
-        known.transform_filter("isValid(datum.low) && isValid(datum.high) && datum.low > 0")
-        .mark_rule(opacity=0.6)
-        .encode(y=y, yOffset=inner, x=alt.X("low:Q"), x2=alt.X2("high:Q"), color=colour(None))
-    )
+    bars = [bar.encode(y=y, yOffset=inner, color=colour(None)) for bar in intervals(known)]
     about = tips(*ABOUT, "reference:N", "overtakes:N", "env_steps:Q", "low:Q", "high:Q")
     filled = alt.condition("datum.who == 'this overtakes the reference'", alt.value(1), alt.value(0))
     dots = known.mark_point(size=50).encode(
@@ -141,17 +137,32 @@ def breakeven(models: list[str]) -> Figure:
         4,
         "Break-even: how long training must be for a slow start to pay",
         "After how many environment steps the slower starter is ahead, with Fieller's 95 % interval, against the "
-        "reference, a point per environment and model. Filled: the variant overtakes the reference; hollow: the "
-        "reference overtakes it. Train for fewer steps and the quick starter wins. Where nobody overtakes, the table "
+        "reference, a point per environment and model. Dotted: the interval has no end, since the two steady times, or "
+        "the two starts, cannot be told apart. Filled: the variant overtakes the reference; hollow: the reference "
+        "overtakes it. Train for fewer steps and the quick starter wins. Where nobody overtakes, the table "
         "says who is ahead throughout.",
         "breakeven",
         columns | {"blocks": "blocks", "reason": "why not"},
-        alt.layer(bars, dots, text, row_names(base, "variant", 1, inner)).properties(
+        alt.layer(*bars, dots, text, row_names(base, "variant", 1, inner)).properties(
             width=WIDTH - 150, height=row_height(models), usermeta=WORDED
         ),
         one=APART,
         missing="No pair has both a cold start and a steady state in the same blocks.",
     )
+
+
+def intervals(known: alt.Chart) -> list[alt.Chart]:
+    """Rules from `low` to `high`, dotted and to the edge of the chart where an end is 0 or infinite."""
+    starts = {"datum.low > 0": alt.X("low:Q"), "datum.low === 0": alt.XValue(0)}
+    ends = {"isValid(datum.high)": alt.X2("high:Q"), "datum.open_end": alt.X2Value(alt.expr("width"))}
+    dots = {0: [1, 0], 1: [2, 3], 2: [2, 3]}
+    return [
+        known.transform_filter(f"isValid(datum.low) && {start} && {end}")
+        .mark_rule(opacity=0.6, strokeDash=dots[i + j])
+        .encode(x=x, x2=x2)
+        for i, (start, x) in enumerate(starts.items())
+        for j, (end, x2) in enumerate(ends.items())
+    ]
 
 
 def curves() -> list[Figure]:
