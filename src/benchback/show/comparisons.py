@@ -82,16 +82,14 @@ def print_peers(lines: list[dict[str, Any]], as_json: bool) -> None:
         print(json.dumps(lines, indent=2))
         return
     own = list(dict.fromkeys(line["side"] for line in lines if line["own"]))
-    columns = ("workload", "side", "env steps/s", *(f"{name} is" for name in own), "GFLOP/s", "compile s", "peak MB")
-    columns += ("return",)
+    columns = ("workload", "side", "env steps/s", "GFLOP/s", "compile s", "peak MB", "return")
     rows = [
-        (line["workload"], line["side"], f"[red]{line['error'][:60]}[/red]", *[""] * (len(own) + 4))
+        (line["workload"], line["side"], f"[red]{line['error'][:60]}[/red]", *[""] * 4)
         if line["steps_per_s"] is None
         else (
             line["workload"],
             line["side"],
             f"{line['steps_per_s']:,.0f}",
-            *(ratio(line["ratios"].get(name)) for name in own),
             arithmetic(line),
             f"{line['compile_s']:.1f}",
             f"{line['peak_rss_bytes'] / 1e6:,.0f}",
@@ -99,7 +97,11 @@ def print_peers(lines: list[dict[str, Any]], as_json: bool) -> None:
         )
         for line in lines
     ]
-    Console().print(table("ratios: how many times as fast, with 95 % interval", columns, rows))
+    Console().print(table("every side", columns, rows))
+    others = [line for line in lines if line["steps_per_s"] is not None and line["ratios"]]
+    rows = [(line["workload"], line["side"], *(ratio(line["ratios"].get(name)) for name in own)) for line in others]
+    columns = ("workload", "than", *(f"{name} is" for name in own))
+    Console().print(table("how many times as fast, with 95 % interval", columns, rows))
     for line in lines:
         differs = ", ".join(f"{name}={value}" for name, value in line["differs"].items())
         note = "; ".join(filter(None, (line["note"], differs and f"differs in {differs}", line["error"])))
