@@ -679,6 +679,36 @@ def test_a_disk_that_really_fills_up_costs_nothing_stored(tmp_path: Path) -> Non
     assert 2 <= int(count) < 100
 
 
+CREATE = """
+import os, sys
+from pathlib import Path
+from test_store import CAMPAIGN, CELLS, slots_of
+from benchback.bench.store import create
+from benchback.bench.verify import verify
+folder = Path(sys.argv[1])
+path, ballast = folder / "campaign.db", folder / "ballast"
+for free in range(0, 400_000, 8192):
+    ballast.write_bytes(b"")
+    space = os.statvfs(folder)
+    ballast.write_bytes(bytes(max(0, space.f_bavail * space.f_frsize - free)))
+    try:
+        create(path, CAMPAIGN, CELLS, slots_of(50)).close()
+    except OSError as error:
+        assert os.listdir(folder) == ["ballast"], os.listdir(folder)
+        print(error.errno)
+    else:
+        assert verify(path) == []
+        print("made")
+        for part in folder.glob("campaign.db*"):
+            part.unlink()
+"""
+
+
+def test_on_a_full_disk_a_store_is_made_whole_or_not_at_all(tmp_path: Path) -> None:
+    outcomes = in_small_disk(tmp_path / "disk", CREATE).split()
+    assert set(outcomes) == {str(errno.ENOSPC), "made"}
+
+
 READ_ONLY = """
 import os, subprocess, sys
 from pathlib import Path

@@ -128,6 +128,8 @@ def _write(path: Path, campaign: Mapping[str, Any], cells: Sequence[Cell], slots
             for cell in cells:
                 schema.insert(connection, "cell", {"name": cell.id, "body": canonical(asdict(cell))})
             _append_slots(connection, slots)
+        # Closing would write the log into the file as well, but say nothing where the disk has no room for it.
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     finally:
         connection.close()
 
