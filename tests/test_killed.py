@@ -47,4 +47,4 @@ def test_smoke_killed_at_random_ends_with_the_table_of_an_unbroken_one(tmp_path:
     pieced = subprocess.run([*COMMAND, str(broken)], check=True, capture_output=True, text=True).stdout
     assert table(pieced) == table(whole)
     assert learned(broken) == learned(unbroken)
-    assert len(learned(broken)) == 14
+    assert len(learned(broken)) == 12

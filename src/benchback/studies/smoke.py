@@ -15,6 +15,7 @@ STUDY = Study(
     ),
     min_blocks=2,
     max_blocks=2,
+    aa=False,  # two copies would take a tenth of the time, and two blocks of them tell nothing
     rerun_noisy=False,
     timeout_s=300.0,
 )
