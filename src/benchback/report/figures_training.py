@@ -153,15 +153,19 @@ def breakeven(models: list[str]) -> Figure:
 
 def intervals(known: alt.Chart) -> list[alt.Chart]:
     """Rules from `low` to `high`, dotted and to the edge of the chart where an end is 0 or infinite."""
-    starts = {"datum.low > 0": alt.X("low:Q"), "datum.low === 0": alt.XValue(0)}
-    ends = {"isValid(datum.high)": alt.X2("high:Q"), "datum.open_end": alt.X2Value(alt.expr("width"))}
-    dots = {0: [1, 0], 1: [2, 3], 2: [2, 3]}
+    whole, dotted = [1, 0], [2, 3]
+    edge = alt.X2Value(alt.expr("width"))
+    kinds = (
+        ("datum.low > 0 && isValid(datum.high)", whole, alt.X("low:Q"), alt.X2("high:Q")),
+        ("datum.low > 0 && datum.open_end", dotted, alt.X("low:Q"), edge),
+        ("datum.low === 0 && isValid(datum.high)", dotted, alt.X("high:Q"), alt.X2Value(0)),
+        ("datum.low === 0 && datum.open_end", dotted, alt.XValue(0), edge),
+    )
     return [
-        known.transform_filter(f"isValid(datum.low) && {start} && {end}")
-        .mark_rule(opacity=0.6, strokeDash=dots[i + j])
+        known.transform_filter(f"isValid(datum.low) && {kind}")
+        .mark_rule(opacity=0.6, strokeDash=dash)
         .encode(x=x, x2=x2)
-        for i, (start, x) in enumerate(starts.items())
-        for j, (end, x2) in enumerate(ends.items())
+        for kind, dash, x, x2 in kinds
     ]
 
 
