@@ -4,6 +4,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 from conftest import TINY
@@ -91,6 +92,10 @@ def test_float_hyper_parameters_are_data(name: str) -> None:
 
 
 def with_learning_rate(state: Any, value: float) -> Any:
+    if hasattr(state, "leaves"):  # NNX's state, taken apart
+        return jax.tree_util.tree_map_with_path(
+            lambda path, x: x * 0 + value if jax.tree_util.keystr(path).endswith("learning_rate") else x, state
+        )
     hyper = state.hyper.get_value() if hasattr(state.hyper, "get_value") else state.hyper
     changed = hyper._replace(learning_rate=hyper.learning_rate * 0 + value)
     if hasattr(state, "_replace"):

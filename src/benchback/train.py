@@ -197,7 +197,7 @@ def evaluate(run: Run, weights: Weights, episodes: int, seed: int = 0, max_steps
 
     # Compiled as one function, policy and environment together.
     player = backend.modes[run.compile_mode](replace(agent, act=play))
-    state = agent.init(seed, network_of(weights))
+    state = player.init(seed, network_of(weights))
     env_state = env.reset(env.random(seed))
     returns, running = np.full(episodes, np.nan), np.ones(episodes, bool)
     for t in range(max_steps):
