@@ -139,7 +139,7 @@ def print_outcome(store: Store, as_json: bool) -> int:
     for group in groups:
         print_group(group, store)
     reference = reference_variant(groups)
-    columns = (f"against {reference}", "steady iteration", "verdict", "cold start", "total", "cells", "blocks", "MDE")
+    columns = (f"against {reference}", "steady", "verdict", "cold start", "total", "cells", "blocks", "MDE")
     rows = [
         (
             steady.overall.name.split(" : ")[0],

@@ -10,6 +10,7 @@ from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 
 @contextmanager
@@ -34,14 +35,13 @@ def table(title: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]])
     rows = list(rows)
     made = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for place, column in enumerate(columns):
-        figures = bool(rows) and all(NUMBER.fullmatch(row[place]) for row in rows)
-        made.add_column(
-            column,
-            overflow="fold",
-            no_wrap=figures or place == 0,
-            justify="right" if figures and place else "left",
-            min_width=min(10, max(map(len, column.split()), default=0)),
-        )
+        cells = [row[place] for row in rows]
+        figures = bool(cells) and all(map(NUMBER.fullmatch, cells))
+        word = max(map(len, column.split()), default=0)
+        # A given width: rich would take from the widest column first, which is what a row is about.
+        whole = max(word, *(len(Text.from_markup(cell)) for cell in cells)) if figures or not place else None
+        justify = "right" if figures and place else "left"
+        made.add_column(column, overflow="fold", justify=justify, width=whole, min_width=min(10, word))
     for row in rows:
         made.add_row(*row)
     return made
