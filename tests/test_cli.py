@@ -1,6 +1,7 @@
 """The command line as a person meets it: what it writes, and what it says when asked for nonsense."""
 
 import csv
+import io
 import json
 import os
 import signal
@@ -11,8 +12,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from rich.console import Console
 
 from benchback import checkpoint
+from benchback.show.tables import table
 
 SMALL = [
     "--num-envs",
@@ -204,3 +207,12 @@ def test_a_compile_cache_is_filled_only_when_asked_for(benchback, tmp_path: Path
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
     assert benchback(*TRAIN, "--num-iterations", "1", "--out", "b", "--compile-cache", "kept").returncode == 0
     assert any((tmp_path / "kept" / "xla").iterdir())
+
+
+@pytest.mark.parametrize("rows", [[], [("a-name-that-is-never-broken", "12,345.6", "many words that may be broken")]])
+def test_tables_fit_a_narrow_terminal_whole_or_empty(rows: list[tuple[str, ...]]) -> None:
+    console = Console(width=60, record=True, file=io.StringIO())
+    console.print(table("a title", ("what a row is about", "a figure", "text"), rows))
+    shown = console.export_text()
+    assert max(map(len, shown.splitlines())) <= 60
+    assert all(cell in shown for row in rows for cell in row[:2])

@@ -155,13 +155,12 @@ def knee(lines: Sequence[dict[str, Any]]) -> int | None:
 
 
 def keeper(out: Path) -> Callable[[dict[str, Any]], None]:
-    """Adds rows to runs.jsonl in a new folder, so that a measurement that is broken off loses none."""
-    try:
-        out.mkdir(parents=True)
-    except FileExistsError:
-        raise InputError(f"{out} exists; choose another --out or remove it") from None
+    """Adds rows to runs.jsonl in a folder that the first one makes: a measurement that is broken off loses none."""
+    if out.exists():
+        raise InputError(f"{out} exists; choose another --out or remove it")
 
     def keep(row: dict[str, Any]) -> None:
+        out.mkdir(parents=True, exist_ok=True)
         with (out / "runs.jsonl").open("a") as file:
             file.write(json.dumps(row) + "\n")
 

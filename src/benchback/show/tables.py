@@ -39,7 +39,7 @@ def table(title: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]])
         figures = bool(cells) and all(map(NUMBER.fullmatch, cells))
         word = max(map(len, column.split()), default=0)
         # A given width: rich would take from the widest column first, which is what a row is about.
-        whole = max(word, *(len(Text.from_markup(cell)) for cell in cells)) if figures or not place else None
+        whole = max([word, *(len(Text.from_markup(cell)) for cell in cells)]) if figures or not place else None
         justify = "right" if figures and place else "left"
         made.add_column(column, overflow="fold", justify=justify, width=whole, min_width=min(10, word))
     for row in rows:
