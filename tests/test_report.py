@@ -135,19 +135,36 @@ def test_the_verdict_says_who_by_how_much_and_on_what_it_depends(
 
 
 def test_a_choice_that_depends_on_the_model_is_said_so() -> None:
-    def row(variant: str, model: str, figure: str, ratio: float, verdict: str) -> dict:
-        shared = {"env": ALL, "reference": "linen/jit/phase", "ratio": ratio, "verdict": verdict}
-        return shared | {"variant": variant, "model": model, "figure": figure}
-
-    rows = [row("pytorch/compile/phase", model, "steady", *x) for model, x in
-            ((ALL, (1.5, "slower")), ("small", (3.0, "slower")), ("large", (0.5, "faster")))]  # fmt: skip
-    claims = pl.DataFrame(rows)
+    parts = {ALL: (1.5, "slower"), "small": (3.0, "slower"), "large": (0.5, "faster")}
+    claims = steady_claims({(env, model): x for model, x in parts.items() for env in (ALL, "CartPole-v1")})
     overall = sentences.choose(claims.filter(pl.col("model") == ALL), "linen/jit/phase")
     assert overall is not None
     assert overall.variant == "linen/jit/phase"
     text = sentences._along(claims, "model", ["small", "large"], overall)
     assert text.startswith("On the model size: rather use PyTorch (compile) with large;")
-    assert "3x the time of Flax Linen (jit) with small and 0.5x with large" in text
+    assert "3x the time of Flax Linen (jit) with small and 0.5x with large (CartPole-v1)" in text
+
+
+def steady_claims(parts: dict[tuple[str, str], tuple[float, str]]) -> pl.DataFrame:
+    """PyTorch against Linen in steady state: (environment, model) -> ratio and verdict."""
+    shared = {"variant": "pytorch/compile/phase", "reference": "linen/jit/phase", "figure": "steady"}
+    return pl.DataFrame(
+        [
+            shared | {"env": env, "model": model, "ratio": ratio, "verdict": verdict}
+            for (env, model), (ratio, verdict) in parts.items()
+        ]
+    )
+
+
+def test_cells_that_were_left_out_do_not_pass_for_a_difference_between_environments() -> None:
+    """Both cost the same with a large model; one of them alone is known with a small one as well."""
+    known = {("Acrobot-v1", "large"): 1.3, ("Breakout-MinAtar", "large"): 1.3, ("Breakout-MinAtar", "small"): 3.7}
+    over_all = {("Acrobot-v1", ALL): 1.3, ("Breakout-MinAtar", ALL): 2.2, (ALL, ALL): 1.9}
+    claims = steady_claims({place: (ratio, "slower") for place, ratio in (known | over_all).items()})
+    overall = sentences.choose(claims.filter((pl.col("env") == ALL) & (pl.col("model") == ALL)), "linen/jit/phase")
+    assert overall is not None
+    text = sentences._along(claims, "env", ["Acrobot-v1", "Breakout-MinAtar"], overall)
+    assert "no ratio changes by more than 10% along it" in text
 
 
 @pytest.mark.parametrize(

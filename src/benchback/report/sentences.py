@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
+from statistics import geometric_mean
 from typing import Any
 
 import polars as pl
@@ -167,21 +169,29 @@ def _along(claims: pl.DataFrame, axis: str, order: Sequence[str], overall: Choic
         if here is not None and overall.variant not in here.near:
             different.append(f"{name_of(here.variant)} with {name}")
     kept = "the choice is the same throughout" if not different else f"rather use {' and '.join(different)}"
-    return f"On the {words}: {kept}; {_widest(part, axis, names)}."
+    return f"On the {words}: {kept}; {_widest(claims, axis, other, names)}."
 
 
-def _widest(part: pl.DataFrame, axis: str, names: Sequence[str]) -> str:
-    """The ratio that changes most along an axis."""
-    steady = part.filter((pl.col("figure") == "steady") & pl.col("ratio").is_not_null())
+def _widest(claims: pl.DataFrame, axis: str, other: str, names: Sequence[str]) -> str:
+    """The ratio that changes most along an axis, between two values of it that were measured with the same others.
+
+    Over all others it could change only because cells were left out: large models here, small ones there.
+    """
+    shown = (pl.col("figure") == "steady") & pl.col("ratio").is_not_null()
+    cells = claims.filter(shown & (pl.col(axis) != ALL) & (pl.col(other) != ALL))
     widest, text = MATTERS, f"no ratio changes by more than {MATTERS - 1:.0%} along it"
-    for (variant,), rows in steady.group_by("variant", maintain_order=True):
-        ratios = {row[axis]: row["ratio"] for row in rows.to_dicts()}
-        ends = [name for name in names if name in ratios]
-        low, high = (pick(ends, key=lambda name: ratios[name]) for pick in (min, max))
-        if ratios[high] / ratios[low] > widest:
-            widest = ratios[high] / ratios[low]
-            text = f"{name_of(str(variant))} takes {ratios[high]:.3g}x the time of {name_of(rows['reference'][0])} "
-            text += f"with {high} and {ratios[low]:.3g}x with {low}"
+    for (variant,), rows in cells.group_by("variant", maintain_order=True):
+        ratios = {(row[axis], row[other]): row["ratio"] for row in rows.to_dicts()}
+        for pair in combinations(names, 2):
+            common = [x for x in rows[other].unique(maintain_order=True) if all((name, x) in ratios for name in pair)]
+            if not common:
+                continue
+            means = {name: geometric_mean([ratios[name, x] for x in common]) for name in pair}
+            low, high = sorted(pair, key=lambda name: means[name])
+            if means[high] / means[low] > widest:
+                widest = means[high] / means[low]
+                text = f"{name_of(str(variant))} takes {means[high]:.3g}x the time of {name_of(rows['reference'][0])} "
+                text += f"with {high} and {means[low]:.3g}x with {low} ({', '.join(common)})"
     return text
 
 
