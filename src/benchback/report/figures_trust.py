@@ -5,6 +5,7 @@ from typing import Any
 import altair as alt
 
 from benchback.report.figure import APART, WIDTH, Figure, chart, colour, tips
+from benchback.report.figures_parts import NAMES
 from benchback.report.figures_speed import CLAIM_COLUMNS, forest_chart
 from benchback.report.rows import height, panels, row_axis, row_names, spread_chart
 from benchback.report.table import Source
@@ -117,19 +118,23 @@ def noise() -> list[Figure]:
         columns,
         drawn,
     )
-    same = Figure(
-        "aa",
+    return [loud, canary(), same("aa", "steady"), same("aa_total", "total")]
+
+
+def same(id: str, figure: str) -> Figure:
+    """Two copies of one cell by one figure of a run."""
+    return Figure(
+        id,
         8,
-        "A/A: the same against itself",
+        f"A/A: the same against itself, {NAMES[figure]}",
         "Two copies of one cell, compared like any other pair. They must come out equivalent or inconclusive; "
         "faster or slower here means that the instrument sees differences that are not there.",
         "claims",
         CLAIM_COLUMNS,
         forest_chart("claims"),
-        {"figure": "steady", "twin": True},
-        missing="This campaign has no A/A pair with a steady state.",
+        {"figure": figure, "twin": True},
+        missing="This campaign has no A/A pair.",
     )
-    return [loud, canary(), same]
 
 
 def canary() -> Figure:
