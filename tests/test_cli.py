@@ -147,7 +147,6 @@ WRONG = {
     ("train", "ppo", "--unit", "phaes"): "did you mean phase",
     ("train", "ppo", "--num-minibatches", "7"): "choose a divisor, e.g. 8",
     ("train", "ppo", "--backend", "pytorch", "--mode", "cudagraphs"): "needs a CUDA device",
-    ("train", "ppo", "--env", "gymnax/Pendulum-v1"): "real-valued actions",
     ("train", "ppo", "--backend", "pytorch", "--unit", "chunk"): "does not fit pytorch",
     ("train", "ppo", "--mode", "eager", "--unit", "chunk"): "does not fit unit=chunk",
     ("train", "ppo", "--unit", "chunk", "--chunk", "7"): "choose a divisor",

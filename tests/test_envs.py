@@ -16,7 +16,7 @@ from benchback.errors import InputError
 NUM_ENVS, NUM_STEPS = 3, 40
 
 
-@pytest.mark.parametrize("name", envs.GYMNAX)
+@pytest.mark.parametrize("name", [*envs.GYMNAX, *envs.CONTINUOUS])
 def test_transitions_are_those_of_gymnax(name: str) -> None:
     """Our step against the library's own step_env, reset_env and is_truncated, one environment at a time."""
     env = make(name, NUM_ENVS)
@@ -26,13 +26,20 @@ def test_transitions_are_those_of_gymnax(name: str) -> None:
     step = jax.jit(env.step)
     state = env.reset(jax.random.key(0))
     noise = env.draw(jax.random.key(1), NUM_STEPS)
-    action = jax.random.randint(jax.random.key(2), (NUM_STEPS, NUM_ENVS), 0, env.num_actions)
+    if env.actions.kind == "discrete":
+        action = jax.random.randint(jax.random.key(2), (NUM_STEPS, NUM_ENVS), 0, env.actions.size)
+    else:
+        # Beyond the bounds too, to which our interface clips.
+        action = 3 * jax.random.normal(jax.random.key(2), (NUM_STEPS, NUM_ENVS, env.actions.size))
     inner = [jax.tree.map(lambda x, e=e: x[e], state.inner) for e in range(NUM_ENVS)]
     for t in range(NUM_STEPS):
         state, outcome = step(state, action[t], noise[t])
         assert state.obs.shape == (NUM_ENVS, env.observation_size)
         for e in range(NUM_ENVS):
-            obs, inner[e], reward, terminated, _ = step_env(noise[t, 0, e], inner[e], action[t, e])
+            taken = action[t, e]
+            if env.actions.kind == "box":
+                taken = jnp.clip(taken, jnp.array(env.actions.low), jnp.array(env.actions.high))
+            obs, inner[e], reward, terminated, _ = step_env(noise[t, 0, e], inner[e], taken)
             truncated = library.is_truncated(inner[e], params)
             np.testing.assert_allclose(outcome.final_obs[e], jnp.ravel(obs), rtol=1e-6, atol=1e-6)
             np.testing.assert_allclose(outcome.reward[e], reward, rtol=1e-6)
@@ -98,7 +105,6 @@ def test_minatar_observations_are_bytes() -> None:
     [
         ("gymnax/Cartpole-v1", "did you mean gymnax/CartPole-v1"),
         ("Breakout", "did you mean gymnax/Breakout-MinAtar"),
-        ("gymnax/Pendulum-v1", "real-valued actions"),
         ("", "is unknown"),
     ],
 )

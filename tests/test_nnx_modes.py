@@ -91,7 +91,7 @@ def linen_weights(seed: int) -> Weights:
 def minibatch(seed: int) -> Minibatch:
     random, size = np.random.default_rng(seed), 16
     obs = random.normal(size=(size, environment().observation_size)).astype(np.float32)
-    action = random.integers(environment().num_actions, size=size).astype(np.int32)
+    action = random.integers(environment().actions.size, size=size).astype(np.int32)
     return jax.device_put(Minibatch(obs, action, *random.normal(size=(4, size)).astype(np.float32)))
 
 

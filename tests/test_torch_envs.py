@@ -46,7 +46,7 @@ def play(name: str) -> tuple[Env, list[EnvState], list[Tensor], list[Step]]:
     state = state._replace(episode_length=torch.where(torch.arange(E) % 4 < 2, 0, late))
     states, actions, steps = [], [], []
     for noise in env.draw(generator, T):
-        action = torch.randint(env.num_actions, (E,), generator=generator)
+        action = torch.randint(env.actions.size, (E,), generator=generator)
         action = torch.where(torch.arange(E) % 2 == 0, action, skilful(name, state.obs))
         states.append(state)
         actions.append(action)

@@ -8,6 +8,7 @@ Laws, each of them a test:
 - An implementation does not measure, log, print, parse, read files or move data to the host.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,9 +21,19 @@ State = Any
 Weights = dict[str, np.ndarray]
 """Canonical, framework-free copy of a state: `actor/0/kernel` is `[in, out]` in every backend.
 
-Sections: `actor/`, `critic/` (the network), `adam/` (`count`, `mean/...`, `variance/...`),
-`env/` and `rng/` (the environment and the random stream; readable by the same family only).
+Sections: towers such as `actor/` and `critic/` (the networks that learn), `target/` (slow copies of them), `adam/`
+or, where there are several, `actor_adam/` and so on (`count`, `mean/...`, `variance/...`), `replay/` and
+`normaliser/` (what was seen), `env/` and `rng` (the environment and the random stream; readable by the same family
+only).
 """
+
+BESIDE_NETWORKS = re.compile(r"(target|\w*adam|replay|normaliser|env)/|rng$")
+
+
+def networks(weights: Weights) -> Weights:
+    """The networks that learn, without all that lies beside them."""
+    return {name: x for name, x in weights.items() if not BESIDE_NETWORKS.match(name)}
+
 
 Metrics = dict[str, Any]
 """Named scalars on the device; one value per iteration where a program covers several."""

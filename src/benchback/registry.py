@@ -13,7 +13,21 @@ from typing import Literal
 from benchback.agent import Agent, Backend
 from benchback.errors import InputError
 
-ALGORITHMS = {"ppo": "Proximal policy optimisation, discrete actions"}
+
+@dataclass(frozen=True)
+class Algorithm:
+    """What an algorithm is, known without importing it."""
+
+    title: str
+    actions: tuple[Literal["discrete", "box"], ...]
+    """Kinds of actions its policy can take."""
+    env: str
+    """Where it trains unless told otherwise."""
+
+
+ALGORITHMS = {
+    "ppo": Algorithm("Proximal policy optimisation", ("discrete", "box"), "gymnax/CartPole-v1"),
+}
 
 
 @dataclass(frozen=True)
@@ -71,6 +85,17 @@ def check_execution(backend: str, mode: str, unit: str) -> None:
         raise InputError(f"unit={unit} does not fit {backend}: no program of it spans iterations; use --unit phase")
     if mode == "eager" and unit == "chunk":
         raise InputError("mode=eager does not fit unit=chunk: eager has no programs to fuse; use --unit phase")
+
+
+def check_actions(algorithm: str, env: str, kind: str) -> None:
+    """Raise an InputError that names the remedy unless the algorithm's policy takes actions of that kind."""
+    known = ALGORITHMS[algorithm]
+    if kind not in known.actions:
+        takes, chooses = ("real-valued", "discrete") if kind == "box" else ("discrete", "real-valued")
+        raise InputError(
+            f"env={env} takes {takes} actions, and {algorithm} chooses {chooses} ones; "
+            f"choose another environment, e.g. {known.env}"
+        )
 
 
 def config(algorithm: str) -> type:

@@ -28,7 +28,10 @@ class AlgorithmConfig(Protocol):
     @property
     def num_iterations(self) -> int: ...
     @property
+    def batch_size(self) -> int: ...
+    @property
     def hidden(self) -> tuple[int, ...]: ...
+    def playing(self, num_envs: int) -> Any: ...
 
 
 Config = TypeVar("Config", bound=AlgorithmConfig)
@@ -56,6 +59,7 @@ class Run(Generic[Config]):
         registry.choose("backend", self.backend, registry.BACKENDS)
         registry.check_execution(self.backend, self.compile_mode, self.unit)
         envs.check(self.env)
+        registry.check_actions(self.algorithm, self.env, envs.kind(self.env))
         if self.framework == "jax" and self.env.startswith("torch/"):
             raise InputError(f"env={self.env} is native to PyTorch; use --backend pytorch, or gymnax/{self.env[6:]}")
         if not 0 <= self.seed < 2**32:
@@ -97,6 +101,7 @@ class Run(Generic[Config]):
         """The run whose fields are given flat; unknown names are refused with the nearest known one."""
         algorithm, flat = flat.get("algorithm", "ppo"), {k: v for k, v in flat.items() if k != "algorithm"}
         config_class = registry.config(algorithm)
+        flat = {"env": registry.ALGORITHMS[algorithm].env} | flat
         own = {f.name: f for f in fields(cls) if f.name != "config"}
         known = own | {f.name: f for f in fields(config_class)}
         for name in flat:
@@ -125,8 +130,15 @@ class Progress:
 def build(run: Run) -> tuple[Agent, Backend]:
     """The run's agent, fused and compiled as it asks."""
     make, backend = registry.load(run.algorithm, run.backend)
-    env = envs.make(run.env, run.config.num_envs, run.framework)
+    env = environment(run, run.config.num_envs)
     return registry.execute(make(run.config, env), backend, run.compile_mode, run.unit, run.length), backend
+
+
+def environment(run: Run, num_envs: int) -> envs.Env:
+    """`num_envs` copies of the run's environment, whose actions its algorithm can take."""
+    env = envs.make(run.env, num_envs, run.framework)
+    registry.check_actions(run.algorithm, run.env, env.actions.kind)
+    return env
 
 
 def train(run: Run, checkpoint: Checkpoint | None = None) -> Iterator[Progress]:
@@ -188,8 +200,8 @@ NOISE_STEPS = 128
 def evaluate(run: Run, weights: Weights, episodes: int, seed: int = 0, max_steps: int = 100_000) -> np.ndarray:
     """Returns of the first episode in each of `episodes` environments, acting greedily; NaN where unfinished."""
     make, backend = registry.load(run.algorithm, run.backend)
-    env = envs.make(run.env, episodes, run.framework)
-    agent = make(replace(run.config, num_envs=episodes, num_minibatches=1), env)
+    env = environment(run, episodes)
+    agent = make(run.config.playing(episodes), env)
 
     def play(state: Any, scene: Any) -> Any:
         env_state, noise = scene
@@ -197,7 +209,7 @@ def evaluate(run: Run, weights: Weights, episodes: int, seed: int = 0, max_steps
 
     # Compiled as one function, policy and environment together.
     player = backend.modes[run.compile_mode](replace(agent, act=play))
-    state = player.init(seed, network_of(weights))
+    state = player.init(seed, network_of(weights, replay=False))
     env_state = env.reset(env.random(seed))
     returns, running = np.full(episodes, np.nan), np.ones(episodes, bool)
     for t in range(max_steps):
@@ -214,9 +226,10 @@ def evaluate(run: Run, weights: Weights, episodes: int, seed: int = 0, max_steps
     return returns
 
 
-def network_of(weights: Weights) -> Weights:
-    """Network and optimiser without the environment and the random stream."""
-    return {name: x for name, x in weights.items() if name != "rng" and not name.startswith("env/")}
+def network_of(weights: Weights, replay: bool = True) -> Weights:
+    """Networks, optimisers and what was learnt beside them, without the environment and the random stream."""
+    left = ("env/", "rng") if replay else ("env/", "rng", "replay/")
+    return {name: x for name, x in weights.items() if not name.startswith(left)}
 
 
 def _rows(metrics: dict[str, np.ndarray], length: int) -> list[dict[str, float]]:

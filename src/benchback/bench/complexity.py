@@ -62,7 +62,10 @@ def _jax_loop(id: str, num_envs: int) -> Callable[[int], None]:
     @jax.jit
     def loop(state: Any, key: Any) -> tuple[Any, Any]:
         noise_key, action_key = jax.random.split(key)
-        action = jax.random.randint(action_key, (STEPS, num_envs), 0, env.num_actions)
+        if env.actions.kind == "discrete":
+            action = jax.random.randint(action_key, (STEPS, num_envs), 0, env.actions.size)
+        else:
+            action = jax.random.uniform(action_key, (STEPS, num_envs, env.actions.size), minval=-1, maxval=1)
 
         def step(state: Any, given: Any) -> tuple[Any, Any]:
             state, outcome = env.step(state, *given)
@@ -91,7 +94,7 @@ def _torch_loop(id: str, num_envs: int) -> Callable[[int], None]:
     def play(repeat: int) -> None:
         nonlocal state
         noise = env.draw(generator, STEPS)
-        action = torch.randint(env.num_actions, (STEPS, num_envs), generator=generator)
+        action = torch.randint(env.actions.size, (STEPS, num_envs), generator=generator)
         with torch.no_grad():
             for t in range(STEPS):
                 state, _ = env.step(state, action[t], noise[t])

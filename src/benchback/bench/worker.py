@@ -69,9 +69,10 @@ def die_with(coordinator: int) -> None:
 
 def perform(job: Job) -> Record:
     """Build, run and measure. Everything that is not training happens before or after the clock."""
-    from benchback import envs, registry
+    from benchback import registry
+    from benchback.agent import networks
     from benchback.bench import clock
-    from benchback.train import Run
+    from benchback.train import Run, environment
 
     marks: dict[str, float] = {}
 
@@ -83,7 +84,7 @@ def perform(job: Job) -> Record:
     run = Run.from_dict({**job.cell.run, "seed": job.seed})
     make, backend = registry.load(run.algorithm, run.backend)
     mark("imported")
-    env = envs.make(run.env, run.config.num_envs, run.framework)
+    env = environment(run, run.config.num_envs)
     mark("env_built")
     agent = registry.execute(make(run.config, env), backend, run.compile_mode, run.unit, run.length)
     mark("built")
@@ -98,8 +99,8 @@ def perform(job: Job) -> Record:
     weights = agent.export(state)
     ledger = {
         **execution(job),
-        "parameters": sum(x.size for name, x in weights.items() if name.startswith(("actor/", "critic/"))),
-        "optimiser_steps": int(weights["adam/count"]),
+        "parameters": sum(x.size for x in networks(weights).values()),
+        "optimiser_steps": sum(int(x) for name, x in weights.items() if name.endswith("adam/count")),
         "env_steps_per_call": run.config.batch_size * run.length,
         "iterations_per_call": run.length,
         "calls": calls,

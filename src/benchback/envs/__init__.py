@@ -42,9 +42,10 @@ CONTINUOUS = (
 )
 TORCH = ("CartPole-v1", "Acrobot-v1", "MountainCar-v0", "Breakout-MinAtar")
 PROBES = ("OneStep", "TwoStep", "ActionReward", "ObsReward", "Truncated")
+CONTINUOUS_PROBES = ("Target", "ObsTarget")
 
-SUITES = {"gymnax": GYMNAX, "torch": TORCH, "probe": PROBES}
-"""Suite -> the names of its environments with discrete actions; a suite is the module of the same name."""
+SUITES = {"gymnax": (*GYMNAX, *CONTINUOUS), "torch": TORCH, "probe": (*PROBES, *CONTINUOUS_PROBES)}
+"""Suite -> the names of its environments; a suite is the module of the same name."""
 
 
 def ids() -> list[str]:
@@ -52,14 +53,13 @@ def ids() -> list[str]:
     return [f"{suite}/{name}" for suite, names in SUITES.items() for name in names]
 
 
+def kind(id: str) -> Literal["discrete", "box"]:
+    """The actions that environment `id` takes: one of a few, or real numbers."""
+    return "box" if id.partition("/")[2] in (*CONTINUOUS, *CONTINUOUS_PROBES) else "discrete"
+
+
 def check(id: str) -> None:
     """Raise an InputError that names the remedy unless `id` is one of ours."""
-    suite, _, name = id.partition("/")
-    if suite == "gymnax" and name in CONTINUOUS:
-        raise InputError(
-            f"env={id} takes real-valued actions, and this policy chooses among discrete ones; "
-            "choose an environment with discrete actions, e.g. gymnax/CartPole-v1"
-        )
     if id not in ids():
         near = get_close_matches(id, ids(), n=1, cutoff=0) + get_close_matches(f"gymnax/{id}", ids(), n=1, cutoff=0.6)
         raise InputError(f"env={id} is unknown; did you mean {near[-1]}? `benchback list` shows all")

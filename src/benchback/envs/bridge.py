@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
-from jaxtyping import Int, Shaped
+from jaxtyping import Shaped
 from torch import Tensor
 
 from benchback.agent import Weights
@@ -61,7 +61,7 @@ class BridgedStep:
     run: Callable[..., tuple[EnvState, Step]]
     """The same, as it is to be run."""
 
-    def __call__(self, state: EnvState, action: Int[Tensor, "E"], noise: Any) -> tuple[EnvState, Step]:
+    def __call__(self, state: EnvState, action: Shaped[Tensor, "E *A"], noise: Any) -> tuple[EnvState, Step]:
         following, step = self.run(state.inner.state, _to_jax(action), noise)
         outcome = Step(*map(_to_torch, step))
         inner = JaxState(following._replace(obs=step.obs))

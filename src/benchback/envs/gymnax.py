@@ -4,11 +4,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int, Key, Shaped
+import numpy as np
+from jaxtyping import Array, Bool, Key, Shaped
 
-from benchback.envs.interface import Env, EnvState, Step
+from benchback.envs.interface import Box, Discrete, Env, EnvState, Step
 from benchback.envs.lazily import lazily
-from benchback.errors import InputError
 
 with lazily("seaborn", "matplotlib.pyplot"):  # gymnax loads them, for two seconds, to draw what nobody asked for
     import gymnax
@@ -18,18 +18,20 @@ with lazily("seaborn", "matplotlib.pyplot"):  # gymnax loads them, for two secon
 def make(name: str, num_envs: int) -> Env:
     """The gymnax environment `name`, `num_envs` times."""
     environment, params = gymnax.make(name)
-    action_space = environment.action_space(params)
-    if not isinstance(action_space, spaces.Discrete):
-        raise InputError(
-            f"gymnax/{name} takes real-valued actions, and this policy chooses among discrete ones; "
-            "choose an environment with discrete actions, e.g. gymnax/CartPole-v1"
-        )
-    return vectorise(environment, params, f"gymnax/{name}", num_envs, int(action_space.n))
+    space = environment.action_space(params)
+    return vectorise(environment, params, f"gymnax/{name}", num_envs, _actions(space))
 
 
-def vectorise(environment: Any, params: Any, id: str, num_envs: int, num_actions: int) -> Env:
+def _actions(space: Any) -> Discrete | Box:
+    if isinstance(space, spaces.Discrete):
+        return Discrete(int(space.n))
+    low, high = (np.broadcast_to(bound, space.shape).ravel().tolist() for bound in (space.low, space.high))
+    return Box(tuple(low), tuple(high))
+
+
+def vectorise(environment: Any, params: Any, id: str, num_envs: int, actions: Discrete | Box) -> Env:
     """Any object with gymnax's `reset_env`, `step_env` and `is_truncated` as an Env."""
-    observation_size, dtypes = _probe(environment, params)
+    observation_size, dtypes = _probe(environment, params, actions)
     # MinAtar paints zeros and ones into float32; one byte a cell makes its batches four times lighter.
     obs_dtype = jnp.bool_ if id.endswith("-MinAtar") else None
 
@@ -43,7 +45,9 @@ def vectorise(environment: Any, params: Any, id: str, num_envs: int, num_actions
         obs, inner = environment.reset_env(key, params)
         return cast(inner), flatten(obs)
 
-    def step_one(key: Key[Array, ""], inner: Any, action: Int[Array, ""]) -> tuple[Any, ...]:
+    def step_one(key: Key[Array, ""], inner: Any, action: Shaped[Array, "*A"]) -> tuple[Any, ...]:
+        if isinstance(actions, Box):
+            action = jnp.clip(action, jnp.array(actions.low), jnp.array(actions.high))
         obs, inner, reward, terminated, _ = environment.step_env(key, inner, action, params)
         truncated = jnp.asarray(environment.is_truncated(inner, params), jnp.bool_)
         return cast(inner), flatten(obs), jnp.asarray(reward, float), jnp.asarray(terminated, jnp.bool_), truncated
@@ -55,7 +59,7 @@ def vectorise(environment: Any, params: Any, id: str, num_envs: int, num_actions
     def draw(key: Key[Array, ""], num_steps: int) -> Key[Array, "T 2 E"]:
         return jax.random.split(key, (num_steps, 2, num_envs))
 
-    def step(state: EnvState, action: Int[Array, "E"], noise: Key[Array, "2 E"]) -> tuple[EnvState, Step]:
+    def step(state: EnvState, action: Shaped[Array, "E *A"], noise: Key[Array, "2 E"]) -> tuple[EnvState, Step]:
         step_key, reset_key = noise
         inner, final_obs, reward, terminated, truncated = jax.vmap(step_one)(step_key, state.inner, action)
         done = terminated | truncated
@@ -71,19 +75,20 @@ def vectorise(environment: Any, params: Any, id: str, num_envs: int, num_actions
         ongoing = EnvState(inner, obs, jnp.where(done, 0, episode_return), jnp.where(done, 0, episode_length))
         return ongoing, outcome
 
-    return Env(id, "jax", num_envs, observation_size, num_actions, jax.random.key, reset, draw, step)
+    return Env(id, "jax", num_envs, observation_size, actions, jax.random.key, reset, draw, step)
 
 
 def _where(mask: Bool[Array, "E"], x: Any, y: Any) -> Any:
     return jax.tree.map(lambda a, b: jnp.where(mask.reshape(-1, *[1] * (a.ndim - 1)), a, b), x, y)
 
 
-def _probe(environment: Any, params: Any) -> tuple[int, Any]:
+def _probe(environment: Any, params: Any, actions: Discrete | Box) -> tuple[int, Any]:
     """Observation size, and for each leaf of the state the type that holds both a reset and a step."""
+    action = jnp.zeros((), jnp.int32) if isinstance(actions, Discrete) else jnp.zeros(actions.size, float)
 
     def both(key: Any) -> tuple[Any, Any, Any]:
         obs, first = environment.reset_env(key, params)
-        second = environment.step_env(key, first, jnp.zeros((), jnp.int32), params)[1]
+        second = environment.step_env(key, first, action, params)[1]
         return obs, first, second
 
     obs, first, second = jax.eval_shape(both, jax.random.key(0))

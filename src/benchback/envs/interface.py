@@ -13,6 +13,34 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 
+class Discrete(NamedTuple):
+    """Actions 0 .. size - 1, integers of shape `[E]`."""
+
+    size: int
+
+    @property
+    def kind(self) -> Literal["discrete", "box"]:
+        """What an algorithm must be able to choose."""
+        return "discrete"
+
+
+class Box(NamedTuple):
+    """Real-valued actions of shape `[E, size]`; an environment clips what it is given to these bounds."""
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+    @property
+    def size(self) -> int:
+        """Components of an action."""
+        return len(self.low)
+
+    @property
+    def kind(self) -> Literal["discrete", "box"]:
+        """What an algorithm must be able to choose."""
+        return "box"
+
+
 class Step(NamedTuple):
     """The outcome of one step of all environments; every field is `[E, ...]`."""
 
@@ -48,7 +76,7 @@ class Env:
     num_envs: int
     observation_size: int
     """Observations are flattened to one axis."""
-    num_actions: int
+    actions: Discrete | Box
     random: Callable[[int], Any]
     """Seed -> source of randomness: a JAX key, a torch.Generator."""
     reset: Callable[[Any], EnvState]
@@ -56,4 +84,4 @@ class Env:
     draw: Callable[[Any, int], Any]
     """(source of randomness, T) -> noise of T steps, indexed by step along its first axis."""
     step: Callable[[EnvState, Any, Any], tuple[EnvState, Step]]
-    """(state, action [E], noise of one step) -> state, outcome."""
+    """(state, actions of all environments, noise of one step) -> state, outcome."""

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key, Shaped
 
 from benchback.envs.gymnax import vectorise
-from benchback.envs.interface import Env
+from benchback.envs.interface import Box, Discrete, Env
 
-NUM_ACTIONS = 2
+TWO = Discrete(2)
 
 
 class Moment(NamedTuple):
@@ -33,17 +33,18 @@ class Probe:
 
     length: int
     observe: Callable[[Moment], Float[Array, ""]]
-    reward: Callable[[Moment, Int[Array, ""]], Any]
+    reward: Callable[[Moment, Shaped[Array, "*A"]], Any]
     """(moment before the step, action) -> reward."""
     truncates: bool = False
     """Whether episodes are cut off by a time limit instead of ending."""
+    actions: Discrete | Box = TWO
 
     def reset_env(self, key: Key[Array, ""], params: None) -> tuple[Float[Array, "1"], Moment]:
         """First observation and moment of an episode."""
         moment = Moment(jnp.zeros((), jnp.int32), jax.random.rademacher(key, (), jnp.zeros(()).dtype))
         return self.observe(moment)[None], moment
 
-    def step_env(self, key: Key[Array, ""], moment: Moment, action: Int[Array, ""], params: None) -> tuple:
+    def step_env(self, key: Key[Array, ""], moment: Moment, action: Shaped[Array, "*A"], params: None) -> tuple:
         """Observation, moment, reward, termination and nothing else of note."""
         following = moment._replace(time=moment.time + 1)
         terminated = (following.time >= self.length) & (not self.truncates)
@@ -73,9 +74,18 @@ PROBES = {
     "ObsReward": Probe(1, lambda moment: moment.sign, lambda moment, action: moment.sign),
     # Reward 1 for ever, cut off every second step: the value is 1 / (1 - gamma), less without bootstrapping.
     "Truncated": Probe(2, _constant, lambda moment, action: 1.0, truncates=True),
+    # One step, real-valued action: the policy must choose 0.5, which is worth 0.
+    "Target": Probe(1, _constant, lambda moment, action: -((action[0] - 0.5) ** 2), actions=Box((-1.0,), (1.0,))),
+    # The same, and what it must choose is half of what it observes.
+    "ObsTarget": Probe(
+        1,
+        lambda moment: moment.sign,
+        lambda moment, action: -((action[0] - 0.5 * moment.sign) ** 2),
+        actions=Box((-1.0,), (1.0,)),
+    ),
 }
 
 
 def make(name: str, num_envs: int) -> Env:
     """The probe `name`, `num_envs` times."""
-    return vectorise(PROBES[name], None, f"probe/{name}", num_envs, NUM_ACTIONS)
+    return vectorise(PROBES[name], None, f"probe/{name}", num_envs, PROBES[name].actions)

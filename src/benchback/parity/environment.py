@@ -8,7 +8,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, Literal
 
-from benchback.envs.interface import Env, EnvState, Step
+from benchback.envs.interface import Discrete, Env, EnvState, Step
 
 OBSERVATION_SIZE = 4
 NUM_ACTIONS = 3
@@ -54,7 +54,7 @@ def _make(num_envs: int) -> Env:
         framework="jax",
         num_envs=num_envs,
         observation_size=OBSERVATION_SIZE,
-        num_actions=NUM_ACTIONS,
+        actions=Discrete(NUM_ACTIONS),
         random=jax.random.key,
         reset=reset,
         draw=draw,

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +21,18 @@ def print_matrix(as_json: bool) -> None:
             name: {"title": s.title, "family": s.family, "modes": s.modes, "best": s.best, "units": s.units}
             for name, s in registry.BACKENDS.items()
         }
-        algorithms = {name: {"title": title, "backends": backends} for name, title in registry.ALGORITHMS.items()}
+        algorithms = {name: asdict(known) | {"backends": backends} for name, known in registry.ALGORITHMS.items()}
         print(json.dumps({"algorithms": algorithms, "environments": envs.ids()}, indent=2))
         return
     console = Console()
-    for algorithm, title in registry.ALGORITHMS.items():
+    for algorithm, known in registry.ALGORITHMS.items():
         rows = [
             (name, s.title, " ".join(f"[b]{m}[/b]" if m == s.best else m for m in s.modes), " ".join(s.units))
             for name, s in registry.BACKENDS.items()
         ]
-        console.print(table(f"{algorithm}: {title}", ("backend", "framework", "modes (best in bold)", "units"), rows))
+        console.print(
+            table(f"{algorithm}: {known.title}", ("backend", "framework", "modes (best in bold)", "units"), rows)
+        )
     for suite, names in envs.SUITES.items():
         console.print(f"[b]{suite}/[/b]  " + "  ".join(names), highlight=False)
 

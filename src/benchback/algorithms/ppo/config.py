@@ -1,6 +1,6 @@
 """What a PPO run may vary. Integers and words give programs their shape, floats travel as data."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from benchback.errors import InputError
@@ -108,6 +108,10 @@ class Config:
     def hidden(self) -> tuple[int, ...]:
         """Widths of the hidden layers."""
         return self.hidden_sizes or MODEL_SIZES[self.model]
+
+    def playing(self, num_envs: int) -> "Config":
+        """The same agent in other environments, to be watched, not trained."""
+        return replace(self, num_envs=num_envs, num_minibatches=1)
 
     @property
     def hyper(self) -> Hyper:

@@ -56,7 +56,7 @@ def make(config: Config, env: Env) -> Agent:
     @eqx.filter_jit
     def fresh(seed: UInt32[Array | np.ndarray | np.uint32, ""]) -> tuple[Any, ...]:
         key, model_key, env_key = jax.random.split(jax.random.key(seed), 3)
-        model = ActorCritic(sizes, env.num_actions, dtype, model_key)
+        model = ActorCritic(sizes, env.actions.size, dtype, model_key)
         return model, optimiser.init(eqx.filter(model, eqx.is_array)), env.reset(env_key), key
 
     def init(seed: int, weights: Weights | None = None) -> State:
@@ -67,7 +67,7 @@ def make(config: Config, env: Env) -> Agent:
     def rollout(state: State) -> tuple[State, Transition]:
         key, env_key, action_key = jax.random.split(state.key, 3)
         env_noise = env.draw(env_key, config.num_steps)
-        action_noise = math.gumbel(action_key, (config.num_steps, config.num_envs, env.num_actions), dtype)
+        action_noise = math.gumbel(action_key, (config.num_steps, config.num_envs, env.actions.size), dtype)
         state, seen = jax.lax.scan(rollout_step, state._replace(key=key), (env_noise, action_noise))
         return state, appraise(state.model, *seen)
 

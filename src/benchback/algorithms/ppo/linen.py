@@ -49,7 +49,7 @@ class State(NamedTuple):
 
 def make(config: Config, env: Env) -> Agent:
     dtype = xla.dtype(config.dtype)
-    model = ActorCritic(config.hidden, env.num_actions, dtype)
+    model = ActorCritic(config.hidden, env.actions.size, dtype)
     optimiser = math.adam(
         anneal=config.anneal,
         steps_per_iteration=config.updates_per_iteration,
@@ -70,7 +70,7 @@ def make(config: Config, env: Env) -> Agent:
     def rollout(state: State) -> tuple[State, Transition]:
         key, env_key, action_key = jax.random.split(state.key, 3)
         env_noise = env.draw(env_key, config.num_steps)
-        action_noise = math.gumbel(action_key, (config.num_steps, config.num_envs, env.num_actions), dtype)
+        action_noise = math.gumbel(action_key, (config.num_steps, config.num_envs, env.actions.size), dtype)
         state, seen = jax.lax.scan(rollout_step, state._replace(key=key), (env_noise, action_noise))
         return state, appraise(state.params, *seen)
 

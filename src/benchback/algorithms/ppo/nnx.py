@@ -65,7 +65,7 @@ def make(config: Config, env: Env) -> Agent:
     def fresh(seed: UInt32[Array | np.ndarray | np.uint32, ""]) -> tuple[Any, ...]:
         key, model_key, env_key = jax.random.split(jax.random.key(seed), 3)
         model = ActorCritic(
-            env.observation_size, config.hidden, env.num_actions, dtype, rngs=nnx.Rngs(params=model_key)
+            env.observation_size, config.hidden, env.actions.size, dtype, rngs=nnx.Rngs(params=model_key)
         )
         optimiser = nnx.Optimizer(model, adam, wrt=nnx.Param)
         return model, optimiser, env.reset(env_key), key
@@ -82,7 +82,7 @@ def make(config: Config, env: Env) -> Agent:
         key, env_key, action_key = jax.random.split(state.key.get_value(), 3)
         state.key.set_value(key)
         env_noise = env.draw(env_key, config.num_steps)
-        action_noise = math.gumbel(action_key, (config.num_steps, config.num_envs, env.num_actions), dtype)
+        action_noise = math.gumbel(action_key, (config.num_steps, config.num_envs, env.actions.size), dtype)
         state, seen = rollout_steps(state, (env_noise, action_noise))
         return state, appraise(state.model, *seen)
 

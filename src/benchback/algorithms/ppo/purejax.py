@@ -54,7 +54,7 @@ def make(config: Config, env: Env) -> Agent:
         actor_key, critic_key = jax.random.split(model_key)
         torso = (env.observation_size, *config.hidden)
         params = Params(
-            actor=init_mlp(actor_key, (*torso, env.num_actions), 0.01, dtype),
+            actor=init_mlp(actor_key, (*torso, env.actions.size), 0.01, dtype),
             critic=init_mlp(critic_key, (*torso, 1), 1.0, dtype),
         )
         return params, optimiser.init(params), env.reset(env_key), key
@@ -67,7 +67,7 @@ def make(config: Config, env: Env) -> Agent:
     def rollout(state: State) -> tuple[State, Transition]:
         key, env_key, action_key = jax.random.split(state.key, 3)
         env_noise = env.draw(env_key, config.num_steps)
-        action_noise = math.gumbel(action_key, (config.num_steps, config.num_envs, env.num_actions), dtype)
+        action_noise = math.gumbel(action_key, (config.num_steps, config.num_envs, env.actions.size), dtype)
         state, seen = jax.lax.scan(rollout_step, state._replace(key=key), (env_noise, action_noise))
         return state, appraise(state.params, *seen)
 

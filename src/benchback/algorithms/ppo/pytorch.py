@@ -57,7 +57,7 @@ def make(config: Config, env: Env, put: Replace = pytorch.keep) -> Agent:
 
     def init(seed: int, weights: Weights | None = None) -> State:
         generator = env.random(seed)
-        model = ActorCritic(env.observation_size, config.hidden, env.num_actions, dtype, generator)
+        model = ActorCritic(env.observation_size, config.hidden, env.actions.size, dtype, generator)
         adam = optimiser.init(list(model.parameters()))
         with torch.no_grad():
             env_state = pytorch.transplant(weights, model, adam, env.reset(generator), generator)
@@ -81,7 +81,7 @@ def make(config: Config, env: Env, put: Replace = pytorch.keep) -> Agent:
     @torch.no_grad()
     def rollout(state: State) -> tuple[State, Transition]:
         env_noise = env.draw(state.generator, config.num_steps)
-        shape = config.num_steps, config.num_envs, env.num_actions
+        shape = config.num_steps, config.num_envs, env.actions.size
         action_noise = math.gumbel(state.generator, shape, dtype)
         state.env, outcome = rollout_steps(state.model, state.env, (env_noise, action_noise))
         # Nothing in a step needs a value: eager torch computes those of all steps in the time of a few.

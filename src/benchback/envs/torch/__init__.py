@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from benchback.envs.interface import Env, EnvState, Step
+from benchback.envs.interface import Discrete, Env, EnvState, Step
 
 MODULES = {
     "CartPole-v1": "cartpole",
@@ -75,7 +75,7 @@ def vectorise(game: Game, id: str, num_envs: int) -> Env:
         outcome = Step(obs, reward, terminated, truncated, final_obs, episode_return, episode_length)
         return EnvState(inner, obs, episode_return * ongoing, episode_length * ongoing), outcome
 
-    return Env(id, "torch", num_envs, game.observation_size, game.num_actions, random, reset, draw, step)
+    return Env(id, "torch", num_envs, game.observation_size, Discrete(game.num_actions), random, reset, draw, step)
 
 
 def _where(mask: Bool[Tensor, "E"], x: Shaped[Tensor, "E ..."], y: Shaped[Tensor, "E ..."]) -> Any:
