@@ -65,7 +65,12 @@ def test_registry_equals_disk(algorithm: str) -> None:
     files = {path.stem for path in folder.glob("*.py")}
     assert files == {"__init__", "config", "loss", *registry.BACKENDS}
     assert (folder / "README.md").exists()
-    assert {path.stem for path in (ROOT / "backends").glob("*.py")} == {"__init__", "xla", *registry.BACKENDS}
+    assert {path.stem for path in (ROOT / "backends").glob("*.py")} == {
+        "__init__",
+        "xla",
+        "torch_state",
+        *registry.BACKENDS,
+    }
     assert {path.name for path in (ROOT / "algorithms").iterdir() if path.is_dir()} - {"__pycache__"} == set(
         registry.ALGORITHMS
     )

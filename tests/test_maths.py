@@ -182,27 +182,27 @@ def test_log_prob_entropy_and_greedy_equal_a_loop(size: int, num_actions: int, s
         total = sum(np.exp(shifted))
         log_prob[i] = shifted[action[i]] - np.log(total)
         entropy[i] = -sum(np.exp(x) / total * (x - np.log(total)) for x in shifted)
-    near(math.log_prob(float32(logits), jnp.asarray(action, jnp.int32)), log_prob)
-    near(math.entropy(float32(logits)), entropy)
-    assert math.greedy(float32(logits)).tolist() == logits.argmax(-1).tolist()
+    near(math.categorical.log_prob(float32(logits), jnp.asarray(action, jnp.int32)), log_prob)
+    near(math.categorical.entropy(float32(logits)), entropy)
+    assert math.categorical.greedy(float32(logits)).tolist() == logits.argmax(-1).tolist()
 
 
 def test_sample_is_the_action_with_the_largest_perturbed_logit() -> None:
     logits, noise = np.random.default_rng(0).normal(size=(2, 100, 5))
-    found = math.sample(float32(logits), float32(noise))
+    found = math.categorical.sample(float32(logits), float32(noise))
     assert found.tolist() == [int(np.argmax(row)) for row in logits + noise]
 
 
 def test_samples_follow_the_softmax() -> None:
     logits = np.array([0.0, 1.0, -1.0, 2.0])
-    noise = math.gumbel(jax.random.key(0), (20_000, 4), jnp.dtype("float32"))
-    action = math.sample(jnp.broadcast_to(float32(logits), (20_000, 4)), noise)
+    noise = math.categorical.noise(jax.random.key(0), (20_000, 4), jnp.dtype("float32"))
+    action = math.categorical.sample(jnp.broadcast_to(float32(logits), (20_000, 4)), noise)
     observed = np.bincount(action, minlength=4)
     assert stats.chisquare(observed, 20_000 * np.exp(logits) / np.exp(logits).sum()).pvalue > 0.001
 
 
 def test_gumbel_noise_is_standard() -> None:
-    noise = np.asarray(math.gumbel(jax.random.key(1), (5_000,), jnp.dtype("float32")))
+    noise = np.asarray(math.categorical.noise(jax.random.key(1), (5_000,), jnp.dtype("float32")))
     assert stats.kstest(noise, stats.gumbel_r.cdf).pvalue > 0.001
 
 

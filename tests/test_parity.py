@@ -11,8 +11,10 @@ import pytest
 
 from benchback.agent import Weights
 from benchback.algorithms.ppo.loss import Minibatch, Transition
-from benchback.parity import DTYPES, LEVELS, Row, cases, deviation, measure, oracle
+from benchback.parity import DTYPES, LEVELS, Row, deviation, measure
 from benchback.parity.execution import plan
+from benchback.parity.oracle import parameters
+from benchback.parity.ppo import cases, oracle
 from benchback.registry import BACKENDS
 
 # The backends.
@@ -167,7 +169,7 @@ def numerical_gradient(case: cases.Case, minibatch: Minibatch) -> Weights:
         moved[index] += step
         return oracle.objective(case.weights | {name: moved}, minibatch, case.config)[0]["loss"]
 
-    result = {name: np.zeros_like(x) for name, x in oracle.parameters(case.weights).items()}
+    result = {name: np.zeros_like(x) for name, x in parameters(case.weights).items()}
     for name, gradient in result.items():
         for index in np.ndindex(gradient.shape):
             gradient[index] = (loss(name, index, 1e-6) - loss(name, index, -1e-6)) / 2e-6
@@ -221,6 +223,6 @@ def test_oracle_advantage_without_lambda_is_the_temporal_difference() -> None:
 
 
 def test_oracle_shares_no_framework_and_no_maths_with_what_it_checks() -> None:
-    code = "import sys, benchback.parity.oracle; print(*sys.modules)"
+    code = "import sys, benchback.parity.ppo.oracle; print(*sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"jax", "torch", "optax", "benchback.math", "benchback.backends"} & set(found)

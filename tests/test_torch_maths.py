@@ -203,9 +203,9 @@ def test_take_gives_rows_of_every_field() -> None:
 def test_gumbel_noise_makes_samples_follow_the_softmax() -> None:
     generator, n = torch.Generator().manual_seed(0), 40_000
     logits = torch.tensor([0.0, 1.0, -2.0]).expand(n, 3)
-    noise = torch_math.gumbel(generator, (n, 3), torch.float32)
+    noise = torch_math.categorical.noise(generator, (n, 3), torch.float32)
     assert abs(noise.mean().item() - np.euler_gamma) < 0.02
-    frequency = torch.bincount(torch_math.sample(logits, noise), minlength=3) / n
+    frequency = torch.bincount(torch_math.categorical.sample(logits, noise), minlength=3) / n
     np.testing.assert_allclose(frequency, logits[0].softmax(0), atol=0.01)
 
 

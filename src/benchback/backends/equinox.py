@@ -62,13 +62,22 @@ backend = Backend(
 
 
 class MLP(eqx.Module):
-    """Tanh layers with orthogonal weights and zero biases, then a linear head of its own scale; one sample."""
+    """Layers with orthogonal weights and zero biases, then a linear head of its own scale; one sample."""
 
     layers: list[eqx.nn.Linear]
+    activation: str = eqx.field(static=True)
 
-    def __init__(self, sizes: tuple[int, ...], head_scale: float, dtype: jnp.dtype, key: Key[Array, ""]):
+    def __init__(
+        self,
+        sizes: tuple[int, ...],
+        head_scale: float,
+        dtype: jnp.dtype,
+        key: Key[Array, ""],
+        activation: str = "tanh",
+    ):
         scales = [2**0.5] * (len(sizes) - 2) + [head_scale]
         keys = jax.random.split(key, len(scales))
+        self.activation = activation
         self.layers = [
             _orthogonal(eqx.nn.Linear(fan_in, fan_out, dtype=dtype, key=layer_key), scale, layer_key)
             for fan_in, fan_out, scale, layer_key in zip(sizes[:-1], sizes[1:], scales, keys, strict=True)
@@ -77,7 +86,7 @@ class MLP(eqx.Module):
     def __call__(self, x: Shaped[Array, "I"]) -> Float[Array, "O"]:
         x = x.astype(self.layers[0].weight.dtype)
         for layer in self.layers[:-1]:
-            x = jnp.tanh(layer(x))
+            x = getattr(jax.nn, self.activation)(layer(x))
         return self.layers[-1](x)
 
 
@@ -103,11 +112,13 @@ def from_weights(template: Any, weights: Weights, prefix: str) -> Any:
     """Canonical weights in the structure of `template`."""
     stored = {}
     for name, array in weights.items():
-        tower, layer, kind = name.rsplit("/", 2) if name.count("/") >= 2 else ("", "", "")
+        *tower, layer, kind = name.rsplit("/", 2) if name.endswith(("/kernel", "/bias")) else ("", name)
         if kind == "kernel":
-            stored[f"{tower}/layers/{layer}/weight"] = array.T
+            stored[f"{tower[0]}/layers/{layer}/weight"] = array.T
         elif kind == "bias":
-            stored[f"{tower}/layers/{layer}/bias"] = array
+            stored[f"{tower[0]}/layers/{layer}/bias"] = array
+        else:
+            stored[name] = array
     return xla.unnamed(template, stored, prefix)
 
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 import haiku as hk
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Shaped
@@ -21,24 +22,33 @@ backend = Backend(
 
 
 class MLP(hk.Module):
-    """Tanh layers with orthogonal weights and zero biases, then a linear head of its own scale."""
+    """Layers with orthogonal weights and zero biases, then a linear head of its own scale."""
 
-    def __init__(self, hidden: tuple[int, ...], outputs: int, head_scale: float, dtype: jnp.dtype, name: str):
+    def __init__(
+        self,
+        hidden: tuple[int, ...],
+        outputs: int,
+        head_scale: float,
+        dtype: jnp.dtype,
+        name: str,
+        activation: str = "tanh",
+    ):
         super().__init__(name)
+        self.activate = getattr(jax.nn, activation)
         self.hidden, self.outputs, self.head_scale, self.dtype = hidden, outputs, head_scale, dtype
 
     def __call__(self, x: Shaped[Array, "*B I"]) -> Float[Array, "*B O"]:
         # Haiku creates parameters in the type of the input.
         x = x.astype(self.dtype)
         for i, width in enumerate(self.hidden):
-            x = jnp.tanh(hk.Linear(width, w_init=hk.initializers.Orthogonal(2**0.5), name=f"layer_{i}")(x))
+            x = self.activate(hk.Linear(width, w_init=hk.initializers.Orthogonal(2**0.5), name=f"layer_{i}")(x))
         head_init = hk.initializers.Orthogonal(self.head_scale)
         return hk.Linear(self.outputs, w_init=head_init, name=f"layer_{len(self.hidden)}")(x)
 
 
 def _canonical(module: str, name: str) -> str:
-    # Haiku keeps {"actor/layer_0": {"w": [in, out], "b": [out]}, ...}.
-    return module.replace("/layer_", "/") + {"w": "/kernel", "b": "/bias"}[name]
+    # Haiku keeps {"actor/layer_0": {"w": [in, out], "b": [out]}, ...}, and what belongs to no module under "~".
+    return name if module == "~" else module.replace("/layer_", "/") + {"w": "/kernel", "b": "/bias"}[name]
 
 
 def to_weights(params: Any, prefix: str) -> Weights:

@@ -20,18 +20,19 @@ LAYOUT = xla.TREE
 
 
 class MLP(nn.Module):
-    """Tanh layers with orthogonal weights and zero biases, then a linear head of its own scale."""
+    """Layers with orthogonal weights and zero biases, then a linear head of its own scale."""
 
     hidden: tuple[int, ...]
     outputs: int
     head_scale: float
     dtype: jnp.dtype
+    activation: str = "tanh"
 
     @nn.compact
     def __call__(self, x: Shaped[Array, "*B I"]) -> Float[Array, "*B O"]:
         x = x.astype(self.dtype)
         for i, width in enumerate(self.hidden):
-            x = nn.tanh(self.dense(width, 2**0.5, i)(x))
+            x = getattr(nn, self.activation)(self.dense(width, 2**0.5, i)(x))
         return self.dense(self.outputs, self.head_scale, len(self.hidden))(x)
 
     def dense(self, width: int, scale: float, index: int) -> nn.Dense:

@@ -151,21 +151,63 @@ def _to_weights(params: Mapping[str, Any], prefix: str) -> Weights:
 
 
 def _from_weights(template: Mapping[str, Any], weights: Weights, prefix: str) -> Mapping[str, Any]:
-    towers = xla.unnamed(_towers(template), weights, prefix)
-    return nnx.State({name: {"layers": layers} for name, layers in towers.items()})
+    found = xla.unnamed(_towers(template), weights, prefix)
+    return nnx.State(
+        {name: {"layers": found[name]} if _is_mlp(part) else found[name] for name, part in template.items()}
+    )
 
 
 def _towers(params: Mapping[str, Any]) -> dict[str, Any]:
     # An MLP keeps its layers in a list; canonical names leave the list out: actor/0/kernel.
-    return {name: tower["layers"] for name, tower in params.items()}
+    return {name: part["layers"] if _is_mlp(part) else part for name, part in params.items()}
+
+
+def _is_mlp(part: Any) -> bool:
+    return isinstance(part, Mapping) and "layers" in part
 
 
 LAYOUT = xla.Layout(to_weights=_to_weights, from_weights=_from_weights)
 """Parameters are the pure `nnx.State` of a module made of MLPs."""
 
 
+STATEFUL = (nnx.Module, nnx.Optimizer, nnx.Variable)
+"""What a state object is made of."""
+
+
+def exported(state: Any) -> Weights:
+    """A state object under canonical names."""
+    return xla.export(LAYOUT, _parts(state))
+
+
+def transplant(weights: Weights | None, state: Any) -> Any:
+    """The state object with every section that `weights` holds put in its place."""
+    if weights is None:
+        return state
+    found = xla.transplant(LAYOUT, weights, _parts(state))
+    for name, part in vars(state).items():
+        if isinstance(part, nnx.Optimizer):
+            nnx.update(part.opt_state, nnx.state(found[name]))
+        elif isinstance(part, nnx.Variable):
+            part.set_value(found[name])
+        elif isinstance(part, nnx.Module):
+            nnx.update(part, nnx.state(found[name]))
+    return state
+
+
+def _parts(state: Any) -> dict[str, Any]:
+    """The fields of a state object as plain arrays; of an optimiser, its moments."""
+    parts = {name: part for name, part in vars(state).items() if isinstance(part, STATEFUL)}
+    return {name: nnx.as_pure(_bare(part)) for name, part in parts.items()}
+
+
+def _bare(part: Any) -> Any:
+    if isinstance(part, nnx.Optimizer):
+        return part.opt_state
+    return part if isinstance(part, nnx.Variable) else nnx.state(part)
+
+
 class MLP(nnx.Module):
-    """Tanh layers with orthogonal weights and zero biases, then a linear head of its own scale."""
+    """Layers with orthogonal weights and zero biases, then a linear head of its own scale."""
 
     def __init__(
         self,
@@ -174,12 +216,13 @@ class MLP(nnx.Module):
         outputs: int,
         head_scale: float,
         dtype: jnp.dtype,
+        activation: str = "tanh",
         *,
         rngs: nnx.Rngs,
     ) -> None:
         widths = (inputs, *hidden, outputs)
         scales = (*(2**0.5 for _ in hidden), head_scale)
-        self.dtype = dtype
+        self.dtype, self.activation = dtype, activation
         self.layers = nnx.List(
             nnx.Linear(
                 fan_in,
@@ -196,5 +239,5 @@ class MLP(nnx.Module):
         *hidden, head = self.layers
         x = x.astype(self.dtype)
         for layer in hidden:
-            x = nnx.tanh(layer(x))
+            x = getattr(nnx, self.activation)(layer(x))
         return head(x)

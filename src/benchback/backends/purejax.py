@@ -38,9 +38,10 @@ def init_mlp(key: Key[Array, ""], sizes: tuple[int, ...], head_scale: float, dty
     ]
 
 
-def mlp(layers: Layers, x: Shaped[Array, "*B I"]) -> Float[Array, "*B O"]:
-    """Tanh layers, then a linear head."""
+def mlp(layers: Layers, x: Shaped[Array, "*B I"], activation: str = "tanh") -> Float[Array, "*B O"]:
+    """Layers with an activation each, then a linear head."""
+    activate = getattr(jax.nn, activation)
     x = x.astype(layers[0]["kernel"].dtype)
     for layer in layers[:-1]:
-        x = jnp.tanh(x @ layer["kernel"] + layer["bias"])
+        x = activate(x @ layer["kernel"] + layer["bias"])
     return x @ layers[-1]["kernel"] + layers[-1]["bias"]

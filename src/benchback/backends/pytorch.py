@@ -14,18 +14,19 @@ An implementation offers them under these roles; what it does not offer runs in 
 
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import numpy as np
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 from torch._higher_order_ops.scan import scan as torch_scan
 
-from benchback.agent import Agent, Backend, Metrics, Weights
+from benchback.agent import Agent, Backend, Metrics
+from benchback.backends.torch_state import copy, refill
+from benchback.backends.torch_state import leaves as tensors_of
 from benchback.envs.interface import Env, EnvState
 from benchback.errors import InputError
 
@@ -33,8 +34,11 @@ Replace = Callable[[str, Callable[..., Any]], Callable[..., Any]]
 """(role, function) -> the function to use in its place."""
 
 
+ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU}
+
+
 class MLP(nn.Sequential):
-    """Tanh layers with orthogonal weights and zero biases, then a linear head of its own scale."""
+    """Layers with orthogonal weights and zero biases, then a linear head of its own scale."""
 
     def __init__(
         self,
@@ -44,11 +48,12 @@ class MLP(nn.Sequential):
         head_scale: float,
         dtype: torch.dtype,
         generator: torch.Generator,
+        activation: str = "tanh",
     ) -> None:
         super().__init__()
         self.dtype = dtype
         for width in hidden:
-            self.extend([_dense(inputs, width, 2**0.5, dtype, generator), nn.Tanh()])
+            self.extend([_dense(inputs, width, 2**0.5, dtype, generator), ACTIVATIONS[activation]()])
             inputs = width
         self.append(_dense(inputs, outputs, head_scale, dtype, generator))
 
@@ -141,7 +146,7 @@ def _traced(function: Callable[..., Any]) -> Callable[..., Any]:
     programs: WeakKeyDictionary[nn.Module, dict[Any, Any]] = WeakKeyDictionary()
 
     def run(model: nn.Module, *arguments: Any) -> Any:
-        leaves = _leaves(arguments)
+        leaves = tensors_of(arguments)
         known = programs.setdefault(model, {})
         shapes = tuple((x.shape, x.dtype) for x in leaves)
         if shapes not in known:
@@ -152,7 +157,7 @@ def _traced(function: Callable[..., Any]) -> Callable[..., Any]:
             known[shapes] = program, flat.result
             _traces.append(function.__name__)
         program, result = known[shapes]
-        return _refill(result, iter(program(*leaves)))
+        return refill(result, iter(program(*leaves)))
 
     return run
 
@@ -165,9 +170,9 @@ class _Flat(nn.Module):
         self.function, self.model, self.arguments, self.result = function, model, arguments, None
 
     def forward(self, *leaves: Tensor) -> tuple[Tensor, ...]:
-        result = self.function(self.model, *_refill(self.arguments, iter(leaves)))
-        tensors = _leaves(result)
-        self.result = _refill(result, iter([torch.empty(0)] * len(tensors)))
+        result = self.function(self.model, *refill(self.arguments, iter(leaves)))
+        tensors = tensors_of(result)
+        self.result = refill(result, iter([torch.empty(0)] * len(tensors)))
         return tuple(tensors)
 
 
@@ -215,32 +220,15 @@ def _scan_in_program(step: Callable[..., Any], carry: Any, sequences: tuple[Any,
     """The same as a loop of the compiled program; it takes lists, and no result may share memory with another."""
 
     def flat_step(flat: list[Tensor], inputs: tuple[Tensor, ...]) -> tuple[list[Tensor], list[Tensor]]:
-        following, output = step(_refill(carry, iter(flat)), inputs)
-        return [x.clone() for x in _leaves(following)], [x.clone() for x in output]
+        following, output = step(refill(carry, iter(flat)), inputs)
+        return [x.clone() for x in tensors_of(following)], [x.clone() for x in output]
 
-    flat, outputs = torch_scan(flat_step, [x.clone() for x in _leaves(carry)], sequences)
-    return _refill(carry, iter(flat)), tuple(outputs)
-
-
-def _leaves(tree: Any) -> list[Tensor]:
-    """The tensors of nested tuples and dictionaries. (torch.compile does not follow torch's own pytrees.)"""
-    if isinstance(tree, Tensor):
-        return [tree]
-    return [leaf for part in (tree.values() if isinstance(tree, dict) else tree) for leaf in _leaves(part)]
-
-
-def _refill(tree: Any, leaves: Iterator[Any]) -> Any:
-    """A tree like `tree` whose tensors are replaced, in order."""
-    if isinstance(tree, Tensor):
-        return next(leaves)
-    if isinstance(tree, dict):
-        return {name: _refill(part, leaves) for name, part in tree.items()}
-    parts = [_refill(part, leaves) for part in tree]
-    return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
+    flat, outputs = torch_scan(flat_step, [x.clone() for x in tensors_of(carry)], sequences)
+    return refill(carry, iter(flat)), tuple(outputs)
 
 
 def _cloned(tree: Any) -> Any:
-    return _refill(tree, (x.clone() for x in _leaves(tree)))
+    return refill(tree, (x.clone() for x in tensors_of(tree)))
 
 
 def phase(agent: Agent, length: int) -> Agent:
@@ -266,7 +254,7 @@ def block(tree: Any) -> None:
 
 def mark(tree: Any) -> Callable[[], None] | None:
     """A wait for the work queued so far, later work may be under way already; None on a CPU, which computes at once."""
-    if not any(x.is_cuda for x in _leaves(tree)):
+    if not any(x.is_cuda for x in tensors_of(tree)):
         return None
     event = torch.cuda.Event()
     event.record()
@@ -275,10 +263,10 @@ def mark(tree: Any) -> Callable[[], None] | None:
 
 def fetch(tree: Any) -> Any:
     """`tree` as NumPy arrays, in one transfer."""
-    leaves = _leaves(tree)
+    leaves = tensors_of(tree)
     flat = torch.cat([x.reshape(-1).to(torch.float64) for x in leaves]).cpu()
     pieces = flat.split([x.numel() for x in leaves])
-    return _refill(tree, (_copy(p.reshape(x.shape).to(x.dtype)) for p, x in zip(pieces, leaves, strict=True)))
+    return refill(tree, (copy(p.reshape(x.shape).to(x.dtype)) for p, x in zip(pieces, leaves, strict=True)))
 
 
 def compiles() -> int:
@@ -301,83 +289,3 @@ backend = Backend(
 def as_data(hyper: Any, dtype: torch.dtype) -> Any:
     """Hyper-parameters as scalars on the device, so that changing one recompiles nothing."""
     return type(hyper)(*(torch.tensor(x, dtype=dtype) for x in hyper))
-
-
-def export(model: nn.Module, adam: Any, env: EnvState, generator: torch.Generator) -> Weights:
-    """A training state under canonical names."""
-    return {
-        **to_weights(model, ""),
-        "adam/count": _copy(adam.count),
-        **to_weights(model, "adam/mean/", adam.mean),
-        **to_weights(model, "adam/variance/", adam.variance),
-        **_env_to_weights(env, "env/"),
-        "rng": _copy(generator.get_state()),
-    }
-
-
-def transplant(
-    weights: Weights | None, model: nn.Module, adam: Any, env: EnvState, generator: torch.Generator
-) -> EnvState:
-    """Put every section that `weights` holds in its place; all but the environment change where they are."""
-    if weights is None:
-        return env
-    from_weights(model, weights, "")
-    if "adam/count" in weights:
-        adam.count.fill_(int(weights["adam/count"]))
-        from_weights(model, weights, "adam/mean/", adam.mean)
-        from_weights(model, weights, "adam/variance/", adam.variance)
-    if "rng" not in weights:
-        return env
-    generator.set_state(torch.tensor(weights["rng"]))
-    return _env_from_weights(env, weights, "env/")
-
-
-def to_weights(module: nn.Module, prefix: str, vector: Float[Tensor, "N"] | None = None) -> Weights:
-    """The parameters under canonical names, copied; or a vector of moments as if those were parameters."""
-    return {prefix + name: _copy(x.movedim(0, -1)) for name, x in _canonical(module, vector).items()}
-
-
-def from_weights(module: nn.Module, weights: Weights, prefix: str, vector: Float[Tensor, "N"] | None = None) -> None:
-    """The inverse of `to_weights`, in place."""
-    for name, x in _canonical(module, vector).items():
-        x.copy_(torch.tensor(weights[prefix + name]).movedim(0, -1))
-
-
-def _canonical(module: nn.Module, vector: Float[Tensor, "N"] | None) -> dict[str, Tensor]:
-    """`actor/0/kernel` and so on -> the parameter, or its place in the vector; in torch's [out, in] layout."""
-    names = [
-        f"{tower}/{i}/{kind}"
-        for tower, mlp in module.named_children()
-        for i, _ in enumerate(layer for layer in mlp.children() if isinstance(layer, nn.Linear))
-        for kind in ("kernel", "bias")
-    ]
-    params = [p.detach() for p in module.parameters()]
-    if vector is not None:
-        pieces = vector.split([p.numel() for p in params])
-        params = [piece.view_as(p) for piece, p in zip(pieces, params, strict=True)]
-    return dict(zip(names, params, strict=True))
-
-
-def _env_to_weights(env: EnvState, prefix: str) -> Weights:
-    if hasattr(env.inner, "to_weights"):  # not torch's, so it names its arrays itself
-        return env.inner.to_weights(prefix)
-    return {name: _copy(x) for name, x in _named(env, prefix).items()}
-
-
-def _env_from_weights(env: EnvState, weights: Weights, prefix: str) -> EnvState:
-    if hasattr(env.inner, "from_weights"):
-        return env.inner.from_weights(weights, prefix)
-    tensors = _named(env, prefix).items()
-    return _refill(env, (torch.tensor(weights[name], dtype=x.dtype, device=x.device) for name, x in tensors))
-
-
-def _named(tree: Any, prefix: str) -> dict[str, Tensor]:
-    """The tensors of nested NamedTuples by their path."""
-    if isinstance(tree, Tensor):
-        return {prefix.removesuffix("/"): tree}
-    parts = [_named(part, f"{prefix}{field}/") for field, part in zip(tree._fields, tree, strict=True)]
-    return {name: x for part in parts for name, x in part.items()}
-
-
-def _copy(x: Tensor) -> np.ndarray:
-    return x.cpu().numpy().copy()

@@ -132,34 +132,54 @@ class Layout(NamedTuple):
     """(template, weights, prefix) -> parameters like the template."""
 
 
-def export(layout: Layout, params: Any, adam: Any, env: Any, key: Any) -> Weights:
-    """A training state under canonical names."""
-    return {
-        **layout.to_weights(params, ""),
-        "adam/count": _copy(adam.count),
-        **layout.to_weights(adam.mu, "adam/mean/"),
-        **layout.to_weights(adam.nu, "adam/variance/"),
-        **named(env, "env/"),
-        **named(key, "rng"),
-    }
+NETWORKS = {"params": "", "model": "", "target": "target/"}
+"""Fields of a State that hold networks -> the section of their canonical names."""
+DATA = ("replay", "normaliser")
+"""Fields that every backend keeps in the same arrays. What ends in `adam` is an optimiser's state."""
 
 
-def transplant(
-    layout: Layout, weights: Weights | None, params: Any, adam: Any, env: Any, key: Any
-) -> tuple[Any, Any, Any, Any]:
-    """The given parts with every section that `weights` holds put in their place."""
+def export(layout: Layout, state: Any) -> Weights:
+    """A training state, a NamedTuple or a mapping by field, under canonical names."""
+    weights: Weights = {}
+    for field, part in _fields(state).items():
+        if field in NETWORKS:
+            weights |= layout.to_weights(part, NETWORKS[field])
+        elif field.endswith("adam"):
+            weights[f"{field}/count"] = _copy(part.count)
+            weights |= layout.to_weights(part.mu, f"{field}/mean/") | layout.to_weights(part.nu, f"{field}/variance/")
+        elif field in (*DATA, "env"):
+            weights |= named(part, f"{field}/")
+        elif field == "key":
+            weights |= named(part, "rng")
+    return weights
+
+
+def transplant(layout: Layout, weights: Weights | None, state: Any) -> Any:
+    """The state with every section that `weights` holds put in its place."""
     if weights is None:
-        return params, adam, env, key
-    params = layout.from_weights(params, weights, "")
-    if "adam/count" in weights:
-        adam = adam._replace(
-            count=jnp.array(weights["adam/count"], adam.count.dtype),
-            mu=layout.from_weights(adam.mu, weights, "adam/mean/"),
-            nu=layout.from_weights(adam.nu, weights, "adam/variance/"),
+        return state
+    found = {field: _transplanted(layout, weights, field, part) for field, part in _fields(state).items()}
+    return state._replace(**found) if hasattr(state, "_replace") else found
+
+
+def _fields(state: Any) -> dict[str, Any]:
+    return state._asdict() if hasattr(state, "_asdict") else dict(state)
+
+
+def _transplanted(layout: Layout, weights: Weights, field: str, part: Any) -> Any:
+    if field in NETWORKS:
+        return layout.from_weights(part, weights, NETWORKS[field])
+    if field.endswith("adam") and f"{field}/count" in weights:
+        return part._replace(
+            count=jnp.array(weights[f"{field}/count"], part.count.dtype),
+            mu=layout.from_weights(part.mu, weights, f"{field}/mean/"),
+            nu=layout.from_weights(part.nu, weights, f"{field}/variance/"),
         )
-    if "rng" in weights:
-        env, key = unnamed(env, weights, "env/"), unnamed(key, weights, "rng")
-    return params, adam, env, key
+    if field in DATA and any(name.startswith(f"{field}/") for name in weights):
+        return unnamed(part, weights, f"{field}/")
+    if field in ("env", "key") and "rng" in weights:
+        return unnamed(part, weights, "env/" if field == "env" else "rng")
+    return part
 
 
 def named(tree: Any, prefix: str) -> Weights:

@@ -13,10 +13,10 @@ from itertools import combinations, pairwise
 import numpy as np
 
 from benchback import registry, stats
-from benchback.algorithms.ppo.config import MODEL_SIZES
 from benchback.bench.record import Cell, Slot
 from benchback.bench.study import Study
 from benchback.errors import InputError
+from benchback.train import Run
 
 SEED_STEP = 0x9E3779B1
 """Odd, hence multiples of it are all different modulo 2**32; near 2**32 over the golden ratio, hence far apart."""
@@ -167,13 +167,13 @@ def seconds_per_run(cell: Cell) -> float:
     run = cell.run
     family = registry.BACKENDS[run["backend"]].family
     mode = MODES[family].get(run["mode"], MODES["torch"]["compile"] if family == "torch" else COMPILED)
-    width = [OBSERVATION.get(run["env"].partition("/")[2], 6), *(run["hidden_sizes"] or MODEL_SIZES[run["model"]]), 2]
+    config = Run.from_dict(run).config
+    width = [OBSERVATION.get(run["env"].partition("/")[2], 6), *config.hidden, 2]
     weights = 2 * sum(a * b for a, b in pairwise(width))
-    batch = run["num_envs"] * run["num_steps"]
     # A forward pass is 2 operations per weight and sample, a gradient three times that.
-    products_s = batch * 2 * weights * (1 + 3 * run["num_epochs"]) / (RATE * cell.threads)
-    overhead_s = run["num_steps"] * mode.step_s + run["num_epochs"] * run["num_minibatches"] * mode.gradient_s
-    return START_S + mode.compile_s + run["num_iterations"] * (products_s + overhead_s)
+    products_s = 2 * weights * (config.batch_size + 3 * config.gradient_rows) / (RATE * cell.threads)
+    overhead_s = config.batch_size / config.num_envs * mode.step_s + config.updates_per_iteration * mode.gradient_s
+    return START_S + mode.compile_s + config.num_iterations * (products_s + overhead_s)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@
 
 L0 to L3 run in mode `none`, and L4 carries their result over to the others. `oracle.py` is the independent
 reference, `cases.py` what it is tried on, `tolerance.py` how far a backend may be off. Importing this
-package imports no framework; `measure` does.
+package imports no framework; `measure` does. What is special to an algorithm is in a folder of its name.
 """
 
 from collections.abc import Iterator, Sequence
@@ -48,7 +48,7 @@ def measure(
     """Every quantity of every level, worst over all cases, backend by backend."""
     from benchback.parity.subject import Subject, computing
 
-    levels_of = import_module(f"benchback.parity.{algorithm}").LEVELS
+    levels_of = import_module(f"benchback.parity.{algorithm}.levels").LEVELS
     for dtype in dtypes:
         agents = {}
         for subject in [Subject(algorithm, backend, dtype, agents) for backend in backends]:

@@ -46,23 +46,30 @@ def of_metrics(found: Mapping[str, Any], expected: Mapping[str, Any]) -> Iterato
 
 
 def of_weights(found: Weights, expected: Weights) -> Iterator[Deviation]:
-    """Weights absolutely, Adam's moments as `of_towers` has it, its count and all names exactly."""
-    trained = {name: x for name, x in found.items() if name.startswith(("actor/", "critic/", "adam/"))}
-    yield "names", float(trained.keys() != expected.keys())
-    yield "count", mismatch(found.get("adam/count", np.nan), expected["adam/count"])
+    """Weights absolutely, moments of an Adam as `of_towers` has it, its count and all names exactly."""
+    yield "names", float(trained(found).keys() != expected.keys())
     for name, x in expected.items():
-        if not name.startswith("adam/"):
+        if name.endswith("adam/count"):
+            yield "count", mismatch(found.get(name, np.nan), x)
+            for moment in ("mean", "variance"):
+                prefix = f"{name.removesuffix('count')}{moment}/"
+                yield from of_towers(moment, section(found, prefix), section(expected, prefix))
+        elif "adam/" not in name:
             yield "weight", absolute(found.get(name, np.nan), x)
-    for moment in ("mean", "variance"):
-        yield from of_towers(moment, section(found, f"adam/{moment}/"), section(expected, f"adam/{moment}/"))
+
+
+def trained(weights: Weights) -> Weights:
+    """What training changes and every backend must agree on: neither the environment nor what was seen in it."""
+    return {name: x for name, x in weights.items() if not name.startswith(("env/", "rng", "replay/"))}
 
 
 def of_towers(quantity: str, found: Weights, expected: Weights) -> Iterator[Deviation]:
     """Arrays relative to the largest entry of their tower: a sum that all but cancels has no scale."""
-    for tower in ("actor/", "critic/"):
-        scale = max(np.max(np.abs(x)) for x in section(expected, tower).values())
-        for name, x in section(expected, tower).items():
-            yield quantity, absolute(found.get(tower + name, np.nan), x) / scale
+    for tower in sorted({name.split("/")[0] for name in expected}):
+        members = {name: x for name, x in expected.items() if name.split("/")[0] == tower}
+        scale = max(np.max(np.abs(x)) for x in members.values())
+        for name, x in members.items():
+            yield quantity, absolute(found.get(name, np.nan), x) / scale
 
 
 def section(weights: Weights, prefix: str) -> Weights:

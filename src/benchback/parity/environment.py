@@ -8,25 +8,32 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, Literal
 
-from benchback.envs.interface import Discrete, Env, EnvState, Step
+from benchback.envs.interface import Box, Discrete, Env, EnvState, Step
 
 OBSERVATION_SIZE = 4
 NUM_ACTIONS = 3
+ACTION_SIZE = 2
 TIME_LIMIT = 3
+
+
+BOX = Box((-1.5,) * ACTION_SIZE, (1.5,) * ACTION_SIZE)
 
 
 def successor(numpy: ModuleType, obs: Any, action: Any) -> Any:
     """The observation that follows, in the arrays of `numpy` (NumPy itself or `jax.numpy`)."""
-    return 0.5 * numpy.roll(obs, 1, -1) + 0.5 * (action[..., None] - 1)
+    if action.ndim < obs.ndim:
+        return 0.5 * numpy.roll(obs, 1, -1) + 0.5 * (action[..., None] - 1)
+    push = numpy.clip(action, BOX.low[0], BOX.high[0]).sum(-1, keepdims=True)
+    return 0.5 * numpy.roll(obs, 1, -1) + 0.5 * push
 
 
-def make(num_envs: int, framework: Literal["jax", "torch"]) -> Env:
-    """`num_envs` copies whose arrays are of `framework`."""
-    env = _make(num_envs)
+def make(num_envs: int, framework: Literal["jax", "torch"], kind: Literal["discrete", "box"] = "discrete") -> Env:
+    """`num_envs` copies whose arrays are of `framework` and whose actions are of that kind."""
+    env = _make(num_envs, Discrete(NUM_ACTIONS) if kind == "discrete" else BOX)
     return env if framework == "jax" else import_module("benchback.envs.bridge").to_torch(env)
 
 
-def _make(num_envs: int) -> Env:
+def _make(num_envs: int, actions: Discrete | Box) -> Env:
     import jax
     import jax.numpy as jnp
 
@@ -54,7 +61,7 @@ def _make(num_envs: int) -> Env:
         framework="jax",
         num_envs=num_envs,
         observation_size=OBSERVATION_SIZE,
-        actions=Discrete(NUM_ACTIONS),
+        actions=actions,
         random=jax.random.key,
         reset=reset,
         draw=draw,

@@ -1,13 +1,13 @@
 """L4, the same for every algorithm: a mode or a unit changes how an agent is run, not what it computes."""
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from benchback.agent import Agent, Weights
 from benchback.errors import InputError
-from benchback.parity import deviation
+from benchback.parity import deviation, environment
 from benchback.parity.deviation import Deviation
 from benchback.parity.subject import Subject, computing
 from benchback.registry import Spec
@@ -25,9 +25,9 @@ class Outcome(NamedTuple):
     weights: Weights
 
 
-def executions(subject: Subject, config: Any) -> Iterator[Deviation]:
+def executions(subject: Subject, config: Any, kind: Literal["discrete", "box"] = "discrete") -> Iterator[Deviation]:
     """Every execution of the plan against mode `none` in unit `phase`."""
-    agent = subject.agent(config)
+    agent = subject.agent(config, kind)
     reference = _trained(subject, agent)
     for mode, unit in plan(subject.spec):
         try:
@@ -38,9 +38,15 @@ def executions(subject: Subject, config: Any) -> Iterator[Deviation]:
         optimised = subject.dtype == "float32" and (mode, unit) == best(subject.spec)
         with computing(subject.dtype, optimised=optimised):
             outcome = _trained(subject, executed)
-        yield f"greedy/{mode}/{unit}", deviation.mismatch(outcome.action, reference.action)
+        yield f"greedy/{mode}/{unit}", _unlike(outcome.action, reference.action)
         for quantity, off in deviation.worst(_compared(outcome, reference)):
             yield f"{quantity}/{mode}/{unit}", off
+
+
+def _unlike(found: np.ndarray, expected: np.ndarray) -> float:
+    """Discrete actions must be equal, real-valued ones as near as weights."""
+    exact = np.issubdtype(expected.dtype, np.integer)
+    return deviation.mismatch(found, expected) if exact else float(deviation.absolute(found, expected) > 1e-5)
 
 
 def plan(spec: Spec) -> list[tuple[str, str]]:
@@ -56,20 +62,19 @@ def best(spec: Spec) -> tuple[str, str]:
 
 
 def _compared(outcome: Outcome, reference: Outcome) -> Iterator[Deviation]:
-    trained = {name: x for name, x in reference.weights.items() if name.startswith(("actor/", "critic/", "adam/"))}
     for quantity, off in deviation.of_metrics(outcome.metrics, reference.metrics):
         yield quantity.partition("/")[0], off
-    yield from deviation.of_weights(outcome.weights, trained)
+    yield from deviation.of_weights(outcome.weights, deviation.trained(reference.weights))
 
 
 def _trained(subject: Subject, agent: Agent) -> Outcome:
     state = agent.init(SEED, None)
     history = []
-    while sum(len(metrics["loss"]) for metrics in history) < NUM_ITERATIONS:
+    while sum(len(metrics["episodes"]) for metrics in history) < NUM_ITERATIONS:
         state, metrics = advance(agent, state)
         history.append({name: np.atleast_1d(x) for name, x in subject.fetch(metrics).items()})
     metrics = {name: np.concatenate([entry[name] for entry in history]) for name in history[0]}
     weights = agent.export(state)
-    obs = np.random.default_rng(SEED).normal(size=(16, weights["actor/0/kernel"].shape[0]))
+    obs = np.random.default_rng(SEED).normal(size=(16, environment.OBSERVATION_SIZE))
     action = subject.fetch({"action": agent.act(state, subject.place(obs))})["action"]
     return Outcome(action, metrics, weights)

@@ -1,141 +1,64 @@
-"""PPO's learning in plain NumPy and float64: the specification that every backend is held against.
+"""What the oracles of all algorithms share, in plain NumPy and float64: multi-layer perceptrons and Adam.
 
-Written from the equations, slowly and apart: gradients by hand, advantages by a loop per environment. It
-takes only data from the rest of the project (the configuration and the records), no line that computes.
-Acting is left out: random streams belong to the frameworks.
+Written from the equations, slowly and apart: gradients by hand. It takes only data from the rest of the project, no
+line that computes.
 
-Weights are canonical: `actor/0/kernel` is `[in, out]`, and Adam's state lies beside them under `adam/`.
+Weights are canonical: `actor/0/kernel` is `[in, out]`, and an optimiser's state lies beside them, e.g. under `adam/`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
-from benchback.agent import Weights
-from benchback.algorithms.ppo.config import Config
-from benchback.algorithms.ppo.loss import Minibatch, Transition
+from benchback.agent import Weights, networks
 
-Metrics = dict[str, float]
+ACTIVATIONS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {"tanh": np.tanh, "relu": lambda x: np.maximum(x, 0)}
+SLOPES: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {"tanh": lambda y: 1 - y**2, "relu": lambda y: (y > 0) * 1.0}
+"""Derivative of each activation in terms of its output."""
 
 
 def parameters(weights: Weights) -> Weights:
-    """The network's part of `weights`, in float64."""
-    return {name: np.asarray(x, float) for name, x in weights.items() if name.startswith(("actor/", "critic/"))}
+    """The networks' part of `weights`, in float64."""
+    return {name: np.asarray(x, float) for name, x in networks(weights).items()}
 
 
-def with_fresh_adam(weights: Weights) -> Weights:
-    """The network's part of `weights` beside an Adam that has taken no step."""
-    network = parameters(weights)
-    zero = {name: np.zeros_like(x) for name, x in network.items()}
-    return network | {"adam/count": np.array(0)} | _moments("mean", zero) | _moments("variance", zero)
+def of_towers(weights: Weights, towers: Iterable[str]) -> Weights:
+    """The part of `weights` that belongs to the given towers."""
+    return {name: x for name, x in weights.items() if name.split("/")[0] in towers}
 
 
-def _moments(kind: str, tree: Weights) -> Weights:
-    return {f"adam/{kind}/{name}": x for name, x in tree.items()}
+def fresh_adam(weights: Weights, section: str = "adam") -> Weights:
+    """An Adam over `weights` that has taken no step, under its canonical names."""
+    zero = {name: np.zeros_like(x) for name, x in weights.items()}
+    moments = {f"{section}/{kind}/{name}": x for kind in ("mean", "variance") for name, x in zero.items()}
+    return {f"{section}/count": np.array(0)} | moments
 
 
-# The network: two towers of tanh layers with a linear head.
+# The network: layers with an activation each, and a linear head.
 
 
-def forward(weights: Weights, tower: str, obs: np.ndarray) -> list[np.ndarray]:
-    """Input of every layer, then the output: h_0 = obs, h_{i+1} = tanh(h_i K_i + b_i), the head linear."""
+def forward(weights: Weights, tower: str, obs: np.ndarray, activation: str = "tanh") -> list[np.ndarray]:
+    """Input of every layer, then the output: h_0 = obs, h_{i+1} = f(h_i K_i + b_i), the head linear."""
     depth = sum(name.startswith(f"{tower}/") and name.endswith("/kernel") for name in weights)
-    activation = [np.asarray(obs, float)]
+    layers = [np.asarray(obs, float)]
     for i in range(depth):
-        out = activation[-1] @ weights[f"{tower}/{i}/kernel"] + weights[f"{tower}/{i}/bias"]
-        activation.append(out if i == depth - 1 else np.tanh(out))
-    return activation
+        out = layers[-1] @ weights[f"{tower}/{i}/kernel"] + weights[f"{tower}/{i}/bias"]
+        layers.append(out if i == depth - 1 else ACTIVATIONS[activation](out))
+    return layers
 
 
-def backward(weights: Weights, tower: str, activation: list[np.ndarray], gradient: np.ndarray) -> Weights:
-    """Gradient of every weight of the tower, given the gradient of its output."""
+def backward(
+    weights: Weights, tower: str, layers: list[np.ndarray], gradient: np.ndarray, activation: str = "tanh"
+) -> tuple[Weights, np.ndarray]:
+    """Gradient of every weight of the tower and of its input, given the gradient of its output."""
     result = {}
-    for i in reversed(range(len(activation) - 1)):
-        result[f"{tower}/{i}/kernel"] = activation[i].T @ gradient
+    for i in reversed(range(len(layers) - 1)):
+        result[f"{tower}/{i}/kernel"] = layers[i].T @ gradient
         result[f"{tower}/{i}/bias"] = gradient.sum(0)
-        # The derivative of tanh in terms of its output; the first layer's input has none and needs none.
-        gradient = (gradient @ weights[f"{tower}/{i}/kernel"].T) * (1 - activation[i] ** 2)
-    return result
-
-
-def policy(weights: Weights, obs: np.ndarray) -> np.ndarray:
-    """log pi(. | obs), `[B, A]`."""
-    logits = forward(weights, "actor", obs)[-1]
-    shifted = logits - logits.max(-1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
-
-
-def log_prob(weights: Weights, obs: np.ndarray, action: np.ndarray) -> np.ndarray:
-    """log pi(action | obs)."""
-    return np.take_along_axis(policy(weights, obs), np.asarray(action)[..., None], -1)[..., 0]
-
-
-def value(weights: Weights, obs: np.ndarray) -> np.ndarray:
-    """V(obs)."""
-    return forward(weights, "critic", obs)[-1][..., 0]
-
-
-def greedy(weights: Weights, obs: np.ndarray) -> np.ndarray:
-    """The most probable action."""
-    return policy(weights, obs).argmax(-1)
-
-
-# The objective and its gradient.
-
-
-def surrogate(log_ratio: np.ndarray, advantage: np.ndarray, config: Config) -> tuple[float, np.ndarray]:
-    """-mean min(r A, clip(r) A) over the standardised A, and its derivative by log r."""
-    advantage = (advantage - advantage.mean()) / (np.sqrt(((advantage - advantage.mean()) ** 2).mean()) + 1e-8)
-    ratio = np.exp(log_ratio)
-    free = ratio * advantage
-    clipped = np.clip(ratio, 1 - config.clip, 1 + config.clip) * advantage
-    # Where the clipped branch is the smaller it is constant; where both agree it is the free one.
-    slope = np.where(free <= clipped, -free, 0) / len(ratio)
-    return -np.minimum(free, clipped).mean(), slope
-
-
-def value_loss(new: np.ndarray, minibatch: Minibatch, config: Config) -> tuple[float, np.ndarray]:
-    """Half the mean squared error, the worse of the free and the clipped V; and its derivative by V."""
-    error = new - minibatch.target
-    if not config.clip_value:
-        return 0.5 * (error**2).mean(), error / len(new)
-    clipped = np.clip(new, minibatch.value - config.clip, minibatch.value + config.clip) - minibatch.target
-    slope = np.where(error**2 >= clipped**2, error, 0) / len(new)
-    return 0.5 * np.maximum(error**2, clipped**2).mean(), slope
-
-
-def entropy(log_p: np.ndarray) -> tuple[float, np.ndarray]:
-    """Mean of -sum p log p, and its derivative by the logits: -p (log p + H)."""
-    p = np.exp(log_p)
-    each = -(p * log_p).sum(-1, keepdims=True)
-    return each.mean(), -p * (log_p + each) / len(p)
-
-
-def objective(weights: Weights, minibatch: Minibatch, config: Config) -> tuple[Metrics, Weights]:
-    """Every metric of the loss, and the loss's gradient before any clipping."""
-    actor, critic = (forward(weights, tower, minibatch.obs) for tower in ("actor", "critic"))
-    log_p = policy(weights, minibatch.obs)
-    chosen = np.eye(log_p.shape[-1])[minibatch.action]
-    log_ratio = (log_p * chosen).sum(-1) - minibatch.log_prob
-
-    policy_part, policy_slope = surrogate(log_ratio, minibatch.advantage, config)
-    value_part, value_slope = value_loss(critic[-1][:, 0], minibatch, config)
-    entropy_part, entropy_slope = entropy(log_p)
-
-    # The derivative of log pi(a) by the logits is the indicator of a minus the probabilities.
-    logits_slope = policy_slope[:, None] * (chosen - np.exp(log_p)) - config.entropy_coefficient * entropy_slope
-    gradient = backward(weights, "actor", actor, logits_slope) | backward(
-        weights, "critic", critic, config.value_coefficient * value_slope[:, None]
-    )
-    return {
-        "loss": policy_part + config.value_coefficient * value_part - config.entropy_coefficient * entropy_part,
-        "policy_loss": policy_part,
-        "value_loss": value_part,
-        "entropy": entropy_part,
-        "approximate_kl": (np.exp(log_ratio) - 1 - log_ratio).mean(),
-        "clip_fraction": (np.abs(np.exp(log_ratio) - 1) > config.clip).mean(),
-        "grad_norm": global_norm(gradient),
-    }, gradient
+        gradient = gradient @ weights[f"{tower}/{i}/kernel"].T
+        if i > 0:
+            gradient = gradient * SLOPES[activation](layers[i])
+    return result, gradient
 
 
 # The optimiser.
@@ -152,87 +75,27 @@ def clip_by_global_norm(gradient: Weights, limit: float) -> Weights:
     return {name: scale * g for name, g in gradient.items()}
 
 
-def learning_rate(count: int, config: Config) -> float:
-    """Of gradient step `count`: constant, or one step down per iteration and zero after the last."""
-    iteration = count // config.updates_per_iteration if config.anneal else 0
-    return config.learning_rate * (1 - iteration / config.num_iterations)
-
-
-def adam(weights: Weights, gradient: Weights, config: Config) -> Weights:
+def adam(
+    weights: Weights,
+    gradient: Weights,
+    *,
+    rate: float,
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+    section: str = "adam",
+) -> Weights:
     """Weights and moments after one step of Adam with bias correction (Kingma & Ba 2015, algorithm 1)."""
-    count = int(weights["adam/count"]) + 1
-    rate = learning_rate(count - 1, config)
-    result: Weights = {"adam/count": np.array(count)}
+    count = int(weights[f"{section}/count"]) + 1
+    result: Weights = {f"{section}/count": np.array(count)}
     for name, g in gradient.items():
-        mean = config.adam_beta1 * weights[f"adam/mean/{name}"] + (1 - config.adam_beta1) * g
-        variance = config.adam_beta2 * weights[f"adam/variance/{name}"] + (1 - config.adam_beta2) * g**2
-        corrected_mean = mean / (1 - config.adam_beta1**count)
-        corrected_variance = variance / (1 - config.adam_beta2**count)
-        step = rate * corrected_mean / (np.sqrt(corrected_variance) + config.adam_epsilon)
-        result |= {name: weights[name] - step, f"adam/mean/{name}": mean, f"adam/variance/{name}": variance}
+        mean = beta1 * weights[f"{section}/mean/{name}"] + (1 - beta1) * g
+        variance = beta2 * weights[f"{section}/variance/{name}"] + (1 - beta2) * g**2
+        step = rate * (mean / (1 - beta1**count)) / (np.sqrt(variance / (1 - beta2**count)) + epsilon)
+        result |= {name: weights[name] - step, f"{section}/mean/{name}": mean, f"{section}/variance/{name}": variance}
     return result
 
 
-def learn(weights: Weights, minibatch: Minibatch, config: Config) -> tuple[Weights, Metrics]:
-    """Weights and Adam's state after one gradient step, and the metrics of the loss."""
-    metrics, gradient = objective(weights, Minibatch(*map(_widened, minibatch)), config)
-    return adam(weights, clip_by_global_norm(gradient, config.max_grad_norm), config), metrics
-
-
-# Advantages and the whole update.
-
-
-def advantage(batch: Transition, last_value: np.ndarray, config: Config) -> np.ndarray:
-    """Generalised advantage estimation, environment by environment, backwards in time, `[T, E]`.
-
-    A_t = delta_t + gamma lambda A_{t+1} within an episode, delta_t = r_t + gamma V(s_{t+1}) - V(s_t), where
-    V(s_{t+1}) is 0 after termination and the value of the final observation after truncation.
-    """
-    num_steps, num_envs = np.shape(batch.reward)
-    result = np.zeros((num_steps, num_envs))
-    for e in range(num_envs):
-        following_value, following_advantage = last_value[e], 0.0
-        for t in reversed(range(num_steps)):
-            if batch.terminated[t, e] or (batch.truncated[t, e] and config.truncation == "terminal"):
-                following_value, following_advantage = 0.0, 0.0
-            elif batch.truncated[t, e]:
-                following_value, following_advantage = batch.final_value[t, e], 0.0
-            delta = batch.reward[t, e] + config.gamma * following_value - batch.value[t, e]
-            result[t, e] = delta + config.gamma * config.gae_lambda * following_advantage
-            following_value, following_advantage = batch.value[t, e], result[t, e]
-    return result
-
-
-def update(
-    weights: Weights, batch: Transition, last_obs: np.ndarray, config: Config, order: Iterable[np.ndarray]
-) -> tuple[Weights, Metrics]:
-    """Weights after one gradient step on each set of rows in `order`, mean metrics, and those of episodes.
-
-    Rows are numbered time first: step t of environment e is row t x num_envs + e.
-    """
-    batch = Transition(*map(_widened, batch))
-    estimate = advantage(batch, value(weights, last_obs), config)
-    rows = Minibatch(batch.obs, batch.action, batch.log_prob, batch.value, estimate, estimate + batch.value)
-    rows = Minibatch(*(x.reshape(-1, *x.shape[2:]) for x in rows))
-    history = []
-    for index in order:
-        weights, metrics = learn(weights, Minibatch(*(x[index] for x in rows)), config)
-        history.append(metrics)
-    mean = {name: float(np.mean([metrics[name] for metrics in history])) for name in history[0]}
-    return weights, mean | episodes(batch)
-
-
-def _widened(x: np.ndarray) -> np.ndarray:
+def widened(x: np.ndarray) -> np.ndarray:
     """Real numbers in float64; observations of other types, actions and flags as they are."""
     return np.asarray(x, float) if np.issubdtype(np.asarray(x).dtype, np.floating) else np.asarray(x)
-
-
-def episodes(batch: Transition) -> Metrics:
-    """Mean return and length of the episodes that ended (NaN if none did), and their number."""
-    done = batch.terminated | batch.truncated
-    number = int(done.sum())
-    return {
-        "episode_return": float(batch.episode_return[done].mean()) if number else float("nan"),
-        "episode_length": float(batch.episode_length[done].mean()) if number else float("nan"),
-        "episodes": number,
-    }

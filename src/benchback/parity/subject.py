@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -31,20 +31,20 @@ class Subject:
     algorithm: str
     backend: str
     dtype: str
-    agents: dict[tuple[str, Any], Agent]
-    """Those made so far, by backend and configuration: what an agent has compiled serves all levels."""
+    agents: dict[tuple[str, Any, str], Agent]
+    """Those made so far, by backend, configuration and kind of actions: what one has compiled serves all levels."""
 
     @property
     def spec(self) -> registry.Spec:
         """What the registry says of the backend."""
         return registry.BACKENDS[self.backend]
 
-    def agent(self, config: Any) -> Agent:
+    def agent(self, config: Any, kind: Literal["discrete", "box"] = "discrete") -> Agent:
         """An agent in the environment made for parity, in mode `none` and unit `phase`."""
-        known = self.backend, config
+        known = self.backend, config, kind
         if known not in self.agents:
             make, _ = registry.load(self.algorithm, self.backend)
-            env = environment.make(config.num_envs, self.spec.family)
+            env = environment.make(config.num_envs, self.spec.family, kind)
             self.agents[known] = make(replace(config, dtype=self.dtype), env)
         return self.agents[known]
 

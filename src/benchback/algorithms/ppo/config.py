@@ -3,9 +3,15 @@
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
+from benchback.algorithms.fields import (
+    MODEL_SIZES,
+    check_counts,
+    check_decays,
+    check_hidden_sizes,
+    check_positive,
+    check_shares,
+)
 from benchback.errors import InputError
-
-MODEL_SIZES = {"small": (64, 64), "medium": (256,) * 3, "large": (1024,) * 6}
 
 
 class Hyper(NamedTuple):
@@ -67,6 +73,8 @@ class Config:
     """Weight of the entropy bonus."""
     value_coefficient: float = 0.5
     """Weight of the value loss."""
+    initial_log_std: float = 0.0
+    """Log standard deviation of real-valued actions at the start; it is learnt, and the same in every state."""
     truncation: Literal["bootstrap", "terminal"] = "bootstrap"
     """At a time limit: bootstrap from the final observation, or treat it as a terminal state as older work does."""
 
@@ -74,25 +82,16 @@ class Config:
     """Floating-point type of the network, the optimiser and the returns."""
 
     def __post_init__(self) -> None:
-        for name in ("num_envs", "num_steps", "num_iterations", "num_epochs", "num_minibatches"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name}={getattr(self, name)} must be at least 1")
-        if any(size < 1 for size in self.hidden_sizes):
-            raise InputError(f"hidden_sizes={self.hidden_sizes} must be positive, e.g. 64 64")
+        check_counts(self, ("num_envs", "num_steps", "num_iterations", "num_epochs", "num_minibatches"))
+        check_hidden_sizes(self)
         if self.batch_size % self.num_minibatches:
             raise InputError(
                 f"num_minibatches={self.num_minibatches} does not divide the batch of {self.batch_size}; "
                 f"choose a divisor, e.g. {_nearest_divisor(self.batch_size, self.num_minibatches)}"
             )
-        for name in ("learning_rate", "adam_epsilon", "max_grad_norm", "clip"):
-            if not getattr(self, name) > 0:
-                raise InputError(f"{name}={getattr(self, name)} must be greater than 0")
-        for name in ("gamma", "gae_lambda"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise InputError(f"{name}={getattr(self, name)} must lie between 0 and 1")
-        for name in ("adam_beta1", "adam_beta2"):
-            if not 0 <= getattr(self, name) < 1:
-                raise InputError(f"{name}={getattr(self, name)} must lie in [0, 1)")
+        check_positive(self, ("learning_rate", "adam_epsilon", "max_grad_norm", "clip"))
+        check_shares(self, ("gamma", "gae_lambda"))
+        check_decays(self, ("adam_beta1", "adam_beta2"))
 
     @property
     def batch_size(self) -> int:
@@ -103,6 +102,11 @@ class Config:
     def updates_per_iteration(self) -> int:
         """Gradient steps per iteration."""
         return self.num_epochs * self.num_minibatches
+
+    @property
+    def gradient_rows(self) -> int:
+        """Transitions that gradients are taken of per iteration."""
+        return self.batch_size * self.num_epochs
 
     @property
     def hidden(self) -> tuple[int, ...]:

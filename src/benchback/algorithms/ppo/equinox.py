@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int, Key, Shaped, UInt32
 
 from benchback.agent import Agent, Metrics, Weights
 from benchback.algorithms.ppo.config import Config, Hyper
-from benchback.algorithms.ppo.loss import Minibatch, Transition, episode_metrics, learnable, ppo_loss
+from benchback.algorithms.ppo.loss import Minibatch, Transition, distribution, episode_metrics, learnable, ppo_loss
 from benchback.backends import xla
 from benchback.backends.equinox import LAYOUT, MLP
 from benchback.envs.interface import Env, EnvState, Step
@@ -23,14 +23,28 @@ class ActorCritic(eqx.Module):
 
     actor: MLP
     critic: MLP
+    log_std: Float[Array, "A"] | None
+    """Of real-valued actions; None where they are discrete."""
 
-    def __init__(self, sizes: tuple[int, ...], num_actions: int, dtype: jnp.dtype, key: Key[Array, ""]):
+    def __init__(
+        self,
+        sizes: tuple[int, ...],
+        num_actions: int,
+        dtype: jnp.dtype,
+        initial_log_std: float | None,
+        key: Key[Array, ""],
+    ):
         actor_key, critic_key = jax.random.split(key)
         self.actor = MLP((*sizes, num_actions), 0.01, dtype, actor_key)
         self.critic = MLP((*sizes, 1), 1.0, dtype, critic_key)
+        self.log_std = None if initial_log_std is None else jnp.full(num_actions, initial_log_std, dtype)
 
-    def __call__(self, obs: Shaped[Array, "O"]) -> tuple[Float[Array, "A"], Float[Array, ""]]:
-        return self.actor(obs), self.value(obs)
+    def __call__(self, obs: Shaped[Array, "O"]) -> tuple[Float[Array, "P"], Float[Array, ""]]:
+        return self.policy(obs), self.value(obs)
+
+    def policy(self, obs: Shaped[Array, "O"]) -> Float[Array, "P"]:
+        out = self.actor(obs)
+        return out if self.log_std is None else math.gaussian.parameters(out, self.log_std)
 
     def value(self, obs: Shaped[Array, "O"]) -> Float[Array, ""]:
         return self.critic(obs).squeeze(-1)
@@ -46,6 +60,8 @@ class State(NamedTuple):
 
 def make(config: Config, env: Env) -> Agent:
     dtype = xla.dtype(config.dtype)
+    policy = distribution(math, env.actions)
+    initial_log_std = None if env.actions.kind == "discrete" else config.initial_log_std
     sizes = (env.observation_size, *config.hidden)
     optimiser = math.adam(
         anneal=config.anneal,
@@ -56,28 +72,28 @@ def make(config: Config, env: Env) -> Agent:
     @eqx.filter_jit
     def fresh(seed: UInt32[Array | np.ndarray | np.uint32, ""]) -> tuple[Any, ...]:
         key, model_key, env_key = jax.random.split(jax.random.key(seed), 3)
-        model = ActorCritic(sizes, env.actions.size, dtype, model_key)
+        model = ActorCritic(sizes, env.actions.size, dtype, initial_log_std, model_key)
         return model, optimiser.init(eqx.filter(model, eqx.is_array)), env.reset(env_key), key
 
     def init(seed: int, weights: Weights | None = None) -> State:
         with xla.optimising(False):
             parts = fresh(np.uint32(seed))
-        return State(*xla.transplant(LAYOUT, weights, *parts), xla.as_data(config.hyper, dtype))
+        return xla.transplant(LAYOUT, weights, State(*parts, hyper=xla.as_data(config.hyper, dtype)))
 
     def rollout(state: State) -> tuple[State, Transition]:
         key, env_key, action_key = jax.random.split(state.key, 3)
         env_noise = env.draw(env_key, config.num_steps)
-        action_noise = math.gumbel(action_key, (config.num_steps, config.num_envs, env.actions.size), dtype)
+        action_noise = policy.noise(action_key, (config.num_steps, config.num_envs, env.actions.size), dtype)
         state, seen = jax.lax.scan(rollout_step, state._replace(key=key), (env_noise, action_noise))
         return state, appraise(state.model, *seen)
 
     def rollout_step(state: State, noise: tuple[Any, Float[Array, "E A"]]) -> tuple[State, tuple[Any, ...]]:
         env_noise, action_noise = noise
         obs = state.env.obs
-        logits = jax.vmap(state.model.actor)(obs)
-        action = math.sample(logits, action_noise)
+        head = jax.vmap(state.model.policy)(obs)
+        action = policy.sample(head, action_noise)
         env_state, step = env.step(state.env, action, env_noise)
-        return state._replace(env=env_state), (obs, action, logits, step._replace(obs=None))
+        return state._replace(env=env_state), (obs, action, head, step._replace(obs=None))
 
     def values(model: ActorCritic, obs: Shaped[Array, "T E O"]) -> Float[Array, "T E"]:
         return jax.vmap(model.value)(obs.reshape(-1, env.observation_size)).reshape(obs.shape[:-1])
@@ -89,15 +105,15 @@ def make(config: Config, env: Env) -> Agent:
     def appraise(
         model: ActorCritic,
         obs: Shaped[Array, "T E O"],
-        action: Int[Array, "T E"],
-        logits: Float[Array, "T E A"],
+        action: Shaped[Array, "T E *A"],
+        head: Float[Array, "T E P"],
         step: Step,
     ) -> Transition:
         final_value = jax.lax.cond(step.truncated.any(), values, no_values, model, step.final_obs)
         return Transition(
             obs=obs,
             action=action,
-            log_prob=math.log_prob(logits, action),
+            log_prob=policy.log_prob(head, action),
             value=values(model, obs),
             reward=step.reward,
             terminated=step.terminated,
@@ -109,8 +125,8 @@ def make(config: Config, env: Env) -> Agent:
 
     def learn(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
         def objective(model: ActorCritic) -> tuple[Float[Array, ""], Metrics]:
-            logits, value = jax.vmap(model)(minibatch.obs)
-            return ppo_loss(math, logits, value, minibatch, state.hyper, config)
+            head, value = jax.vmap(model)(minibatch.obs)
+            return ppo_loss(math, policy, head, value, minibatch, state.hyper, config)
 
         gradient, metrics = eqx.filter_grad(objective, has_aux=True)(state.model)
         step, adam = optimiser.update(gradient, state.adam, hyper=state.hyper)
@@ -137,10 +153,10 @@ def make(config: Config, env: Env) -> Agent:
         (state, _), losses = jax.lax.scan(minibatch_step, (state._replace(key=key), data), index)
         return state, jax.tree.map(jnp.mean, losses) | episode_metrics(math, batch)
 
-    def act(state: State, obs: Shaped[Array, "B O"]) -> Int[Array, "B"]:
-        return math.greedy(jax.vmap(state.model.actor)(obs))
+    def act(state: State, obs: Shaped[Array, "B O"]) -> Shaped[Array, "B *A"]:
+        return policy.greedy(jax.vmap(state.model.policy)(obs))
 
     def export(state: State) -> Weights:
-        return xla.export(LAYOUT, state.model, state.adam, state.env, state.key)
+        return xla.export(LAYOUT, state)
 
     return Agent(init=init, rollout=rollout, update=update, learn=learn, act=act, export=export)

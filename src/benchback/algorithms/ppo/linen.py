@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int, Key, Shaped, UInt32
 
 from benchback.agent import Agent, Metrics, Weights
 from benchback.algorithms.ppo.config import Config, Hyper
-from benchback.algorithms.ppo.loss import Minibatch, Transition, episode_metrics, learnable, ppo_loss
+from benchback.algorithms.ppo.loss import Minibatch, Transition, distribution, episode_metrics, learnable, ppo_loss
 from benchback.backends import xla
 from benchback.backends.linen import LAYOUT, MLP
 from benchback.envs.interface import Env, EnvState, Step
@@ -24,16 +24,22 @@ class ActorCritic(nn.Module):
     hidden: tuple[int, ...]
     num_actions: int
     dtype: jnp.dtype
+    initial_log_std: float | None
+    """Of real-valued actions; None where they are discrete."""
 
     def setup(self) -> None:
         self.actor = MLP(self.hidden, self.num_actions, 0.01, self.dtype)
         self.critic = MLP(self.hidden, 1, 1.0, self.dtype)
+        if self.initial_log_std is not None:
+            start = nn.initializers.constant(self.initial_log_std)
+            self.log_std = self.param("log_std", start, (self.num_actions,), self.dtype)
 
-    def __call__(self, obs: Shaped[Array, "B O"]) -> tuple[Float[Array, "B A"], Float[Array, "B"]]:
+    def __call__(self, obs: Shaped[Array, "B O"]) -> tuple[Float[Array, "B P"], Float[Array, "B"]]:
         return self.policy(obs), self.value(obs)
 
-    def policy(self, obs: Shaped[Array, "B O"]) -> Float[Array, "B A"]:
-        return self.actor(obs)
+    def policy(self, obs: Shaped[Array, "B O"]) -> Float[Array, "B P"]:
+        out = self.actor(obs)
+        return out if self.initial_log_std is None else math.gaussian.parameters(out, self.log_std)
 
     def value(self, obs: Shaped[Array, "B O"]) -> Float[Array, "B"]:
         return self.critic(obs).squeeze(-1)
@@ -49,7 +55,9 @@ class State(NamedTuple):
 
 def make(config: Config, env: Env) -> Agent:
     dtype = xla.dtype(config.dtype)
-    model = ActorCritic(config.hidden, env.actions.size, dtype)
+    policy = distribution(math, env.actions)
+    initial_log_std = None if env.actions.kind == "discrete" else config.initial_log_std
+    model = ActorCritic(config.hidden, env.actions.size, dtype, initial_log_std)
     optimiser = math.adam(
         anneal=config.anneal,
         steps_per_iteration=config.updates_per_iteration,
@@ -65,22 +73,22 @@ def make(config: Config, env: Env) -> Agent:
     def init(seed: int, weights: Weights | None = None) -> State:
         with xla.optimising(False):
             parts = fresh(np.uint32(seed))
-        return State(*xla.transplant(LAYOUT, weights, *parts), xla.as_data(config.hyper, dtype))
+        return xla.transplant(LAYOUT, weights, State(*parts, hyper=xla.as_data(config.hyper, dtype)))
 
     def rollout(state: State) -> tuple[State, Transition]:
         key, env_key, action_key = jax.random.split(state.key, 3)
         env_noise = env.draw(env_key, config.num_steps)
-        action_noise = math.gumbel(action_key, (config.num_steps, config.num_envs, env.actions.size), dtype)
+        action_noise = policy.noise(action_key, (config.num_steps, config.num_envs, env.actions.size), dtype)
         state, seen = jax.lax.scan(rollout_step, state._replace(key=key), (env_noise, action_noise))
         return state, appraise(state.params, *seen)
 
     def rollout_step(state: State, noise: tuple[Any, Float[Array, "E A"]]) -> tuple[State, tuple[Any, ...]]:
         env_noise, action_noise = noise
         obs = state.env.obs
-        logits: Any = model.apply({"params": state.params}, obs, method="policy")
-        action = math.sample(logits, action_noise)
+        head: Any = model.apply({"params": state.params}, obs, method="policy")
+        action = policy.sample(head, action_noise)
         env_state, step = env.step(state.env, action, env_noise)
-        return state._replace(env=env_state), (obs, action, logits, step._replace(obs=None))
+        return state._replace(env=env_state), (obs, action, head, step._replace(obs=None))
 
     def values(params: Any, obs: Shaped[Array, "T E O"]) -> Float[Array, "T E"]:
         value: Any = model.apply({"params": params}, obs.reshape(-1, env.observation_size), method="value")
@@ -91,13 +99,17 @@ def make(config: Config, env: Env) -> Agent:
 
     # Nothing in a step needs a value: those of all steps cost less in one go, outside the loop.
     def appraise(
-        params: Any, obs: Shaped[Array, "T E O"], action: Int[Array, "T E"], logits: Float[Array, "T E A"], step: Step
+        params: Any,
+        obs: Shaped[Array, "T E O"],
+        action: Shaped[Array, "T E *A"],
+        head: Float[Array, "T E P"],
+        step: Step,
     ) -> Transition:
         final_value = jax.lax.cond(step.truncated.any(), values, no_values, params, step.final_obs)
         return Transition(
             obs=obs,
             action=action,
-            log_prob=math.log_prob(logits, action),
+            log_prob=policy.log_prob(head, action),
             value=values(params, obs),
             reward=step.reward,
             terminated=step.terminated,
@@ -109,8 +121,8 @@ def make(config: Config, env: Env) -> Agent:
 
     def learn(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
         def objective(params: Any) -> tuple[Float[Array, ""], Metrics]:
-            logits, value = model.apply({"params": params}, minibatch.obs)
-            return ppo_loss(math, logits, value, minibatch, state.hyper, config)
+            head, value = model.apply({"params": params}, minibatch.obs)
+            return ppo_loss(math, policy, head, value, minibatch, state.hyper, config)
 
         gradient, metrics = jax.grad(objective, has_aux=True)(state.params)
         step, adam = optimiser.update(gradient, state.adam, hyper=state.hyper)
@@ -137,11 +149,11 @@ def make(config: Config, env: Env) -> Agent:
         (state, _), losses = jax.lax.scan(minibatch_step, (state._replace(key=key), data), index)
         return state, jax.tree.map(jnp.mean, losses) | episode_metrics(math, batch)
 
-    def act(state: State, obs: Shaped[Array, "B O"]) -> Int[Array, "B"]:
-        logits: Any = model.apply({"params": state.params}, obs, method="policy")
-        return math.greedy(logits)
+    def act(state: State, obs: Shaped[Array, "B O"]) -> Shaped[Array, "B *A"]:
+        head: Any = model.apply({"params": state.params}, obs, method="policy")
+        return policy.greedy(head)
 
     def export(state: State) -> Weights:
-        return xla.export(LAYOUT, state.params, state.adam, state.env, state.key)
+        return xla.export(LAYOUT, state)
 
     return Agent(init=init, rollout=rollout, update=update, learn=learn, act=act, export=export)

@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from benchback.algorithms.ppo.config import Config, Hyper
+from benchback.envs.interface import Box, Discrete
 
 
 class Transition(NamedTuple):
@@ -38,6 +39,11 @@ class Minibatch(NamedTuple):
     target: Any
 
 
+def distribution(math: ModuleType, actions: Discrete | Box) -> ModuleType:
+    """Of the policy: what it emits are logits, or means and log standard deviations."""
+    return math.categorical if actions.kind == "discrete" else math.gaussian
+
+
 def learnable(math: ModuleType, batch: Transition, last_value: Any, hyper: Hyper, config: Config) -> Minibatch:
     """The rollout with advantages and value targets, flattened to one row per environment step."""
     done = batch.terminated | batch.truncated
@@ -55,17 +61,26 @@ def learnable(math: ModuleType, batch: Transition, last_value: Any, hyper: Hyper
 
 
 def ppo_loss(
-    math: ModuleType, logits: Any, value: Any, minibatch: Minibatch, hyper: Hyper, config: Config
+    math: ModuleType,
+    policy: ModuleType,
+    head: Any,
+    value: Any,
+    minibatch: Minibatch,
+    hyper: Hyper,
+    config: Config,
 ) -> tuple[Any, dict[str, Any]]:
-    """Surrogate + value_coefficient x value loss - entropy_coefficient x entropy, and its parts."""
-    log_ratio = math.log_prob(logits, minibatch.action) - minibatch.log_prob
+    """Surrogate + value_coefficient x value loss - entropy_coefficient x entropy, and its parts.
+
+    `policy` is the distribution and `head` what the network emits for it.
+    """
+    log_ratio = policy.log_prob(head, minibatch.action) - minibatch.log_prob
     advantage = math.standardise(minibatch.advantage)
     policy_loss = math.clipped_surrogate(log_ratio, advantage, hyper.clip)
     if config.clip_value:
         value_loss = math.clipped_value_loss(value, minibatch.value, minibatch.target, hyper.clip)
     else:
         value_loss = 0.5 * ((value - minibatch.target) ** 2).mean()
-    entropy = math.entropy(logits).mean()
+    entropy = policy.entropy(head).mean()
     loss = policy_loss + hyper.value_coefficient * value_loss - hyper.entropy_coefficient * entropy
     return loss, {
         "loss": loss,

@@ -11,9 +11,9 @@ from jaxtyping import Array, Float, Int, Key, Shaped, UInt32
 
 from benchback.agent import Agent, Metrics, Weights
 from benchback.algorithms.ppo.config import Config, Hyper
-from benchback.algorithms.ppo.loss import Minibatch, Transition, episode_metrics, learnable, ppo_loss
+from benchback.algorithms.ppo.loss import Minibatch, Transition, distribution, episode_metrics, learnable, ppo_loss
 from benchback.backends import xla
-from benchback.backends.nnx import LAYOUT, MLP
+from benchback.backends.nnx import MLP, exported, transplant
 from benchback.envs.interface import Env, EnvState, Step
 from benchback.math import jax as math
 
@@ -27,14 +27,22 @@ class ActorCritic(nnx.Module):
         hidden: tuple[int, ...],
         num_actions: int,
         dtype: jnp.dtype,
+        initial_log_std: float | None,
         *,
         rngs: nnx.Rngs,
     ) -> None:
         self.actor = MLP(observation_size, hidden, num_actions, 0.01, dtype, rngs=rngs)
         self.critic = MLP(observation_size, hidden, 1, 1.0, dtype, rngs=rngs)
+        # Of real-valued actions.
+        if initial_log_std is not None:
+            self.log_std = nnx.Param(jnp.full(num_actions, initial_log_std, dtype))
 
-    def __call__(self, obs: Shaped[Array, "B O"]) -> tuple[Float[Array, "B A"], Float[Array, "B"]]:
-        return self.actor(obs), self.value(obs)
+    def __call__(self, obs: Shaped[Array, "B O"]) -> tuple[Float[Array, "B P"], Float[Array, "B"]]:
+        return self.policy(obs), self.value(obs)
+
+    def policy(self, obs: Shaped[Array, "B O"]) -> Float[Array, "B P"]:
+        out = self.actor(obs)
+        return math.gaussian.parameters(out, self.log_std[...]) if hasattr(self, "log_std") else out
 
     def value(self, obs: Shaped[Array, "B O"]) -> Float[Array, "B"]:
         return self.critic(obs).squeeze(-1)
@@ -44,10 +52,10 @@ class State(nnx.Pytree):
     """All that changes, each part an object or a variable that is assigned to."""
 
     def __init__(
-        self, model: ActorCritic, optimiser: nnx.Optimizer, env: EnvState, key: Key[Array, ""], hyper: Hyper
+        self, model: ActorCritic, adam: nnx.Optimizer, env: EnvState, key: Key[Array, ""], hyper: Hyper
     ) -> None:
         self.model = model
-        self.optimiser = optimiser
+        self.adam = adam
         self.env = nnx.Variable(env)
         self.key = nnx.Variable(key)
         self.hyper = nnx.Variable(hyper)
@@ -55,7 +63,9 @@ class State(nnx.Pytree):
 
 def make(config: Config, env: Env) -> Agent:
     dtype = xla.dtype(config.dtype)
-    adam = math.adam(
+    policy = distribution(math, env.actions)
+    initial_log_std = None if env.actions.kind == "discrete" else config.initial_log_std
+    optimiser = math.adam(
         anneal=config.anneal,
         steps_per_iteration=config.updates_per_iteration,
         num_iterations=config.num_iterations,
@@ -65,24 +75,26 @@ def make(config: Config, env: Env) -> Agent:
     def fresh(seed: UInt32[Array | np.ndarray | np.uint32, ""]) -> tuple[Any, ...]:
         key, model_key, env_key = jax.random.split(jax.random.key(seed), 3)
         model = ActorCritic(
-            env.observation_size, config.hidden, env.actions.size, dtype, rngs=nnx.Rngs(params=model_key)
+            env.observation_size,
+            config.hidden,
+            env.actions.size,
+            dtype,
+            initial_log_std,
+            rngs=nnx.Rngs(params=model_key),
         )
-        optimiser = nnx.Optimizer(model, adam, wrt=nnx.Param)
-        return model, optimiser, env.reset(env_key), key
+        adam = nnx.Optimizer(model, optimiser, wrt=nnx.Param)
+        return model, adam, env.reset(env_key), key
 
     def init(seed: int, weights: Weights | None = None) -> State:
         with xla.optimising(False):
-            model, optimiser, env_state, key = fresh(np.uint32(seed))
-        parts = *nnx.as_pure((nnx.state(model), optimiser.opt_state)), env_state, key
-        params, moments, env_state, key = xla.transplant(LAYOUT, weights, *parts)
-        nnx.update((model, optimiser.opt_state), nnx.state((params, moments)))
-        return State(model, optimiser, env_state, key, xla.as_data(config.hyper, dtype))
+            parts = fresh(np.uint32(seed))
+        return transplant(weights, State(*parts, hyper=xla.as_data(config.hyper, dtype)))
 
     def rollout(state: State) -> tuple[State, Transition]:
         key, env_key, action_key = jax.random.split(state.key.get_value(), 3)
         state.key.set_value(key)
         env_noise = env.draw(env_key, config.num_steps)
-        action_noise = math.gumbel(action_key, (config.num_steps, config.num_envs, env.actions.size), dtype)
+        action_noise = policy.noise(action_key, (config.num_steps, config.num_envs, env.actions.size), dtype)
         state, seen = rollout_steps(state, (env_noise, action_noise))
         return state, appraise(state.model, *seen)
 
@@ -92,11 +104,11 @@ def make(config: Config, env: Env) -> Agent:
         env_noise, action_noise = noise
         env_state = state.env.get_value()
         obs = env_state.obs
-        logits = state.model.actor(obs)
-        action = math.sample(logits, action_noise)
+        head = state.model.policy(obs)
+        action = policy.sample(head, action_noise)
         env_state, step = env.step(env_state, action, env_noise)
         state.env.set_value(env_state)
-        return state, (obs, action, logits, step._replace(obs=None))
+        return state, (obs, action, head, step._replace(obs=None))
 
     def values(model: ActorCritic, obs: Shaped[Array, "T E O"]) -> Float[Array, "T E"]:
         return model.value(obs.reshape(-1, env.observation_size)).reshape(obs.shape[:-1])
@@ -108,15 +120,15 @@ def make(config: Config, env: Env) -> Agent:
     def appraise(
         model: ActorCritic,
         obs: Shaped[Array, "T E O"],
-        action: Int[Array, "T E"],
-        logits: Float[Array, "T E A"],
+        action: Shaped[Array, "T E *A"],
+        head: Float[Array, "T E P"],
         step: Step,
     ) -> Transition:
         final_value = jax.lax.cond(step.truncated.any(), values, no_values, model, step.final_obs)
         return Transition(
             obs=obs,
             action=action,
-            log_prob=math.log_prob(logits, action),
+            log_prob=policy.log_prob(head, action),
             value=values(model, obs),
             reward=step.reward,
             terminated=step.terminated,
@@ -130,11 +142,11 @@ def make(config: Config, env: Env) -> Agent:
         hyper = state.hyper.get_value()
 
         def objective(model: ActorCritic) -> tuple[Float[Array, ""], Metrics]:
-            logits, value = model(minibatch.obs)
-            return ppo_loss(math, logits, value, minibatch, hyper, config)
+            head, value = model(minibatch.obs)
+            return ppo_loss(math, policy, head, value, minibatch, hyper, config)
 
         gradient, metrics = nnx.grad(objective, has_aux=True)(state.model)
-        state.optimiser.update(state.model, gradient, hyper=hyper)
+        state.adam.update(state.model, gradient, hyper=hyper)
         return state, metrics | {"grad_norm": optax.tree.norm(gradient)}
 
     @nnx.scan(graph=False, in_axes=(nnx.Carry, None, 0), out_axes=(nnx.Carry, 0))
@@ -155,11 +167,10 @@ def make(config: Config, env: Env) -> Agent:
         state, losses = minibatch_steps(state, data, index)
         return state, jax.tree.map(jnp.mean, losses) | episode_metrics(math, batch)
 
-    def act(state: State, obs: Shaped[Array, "B O"]) -> Int[Array, "B"]:
-        return math.greedy(state.model.actor(obs))
+    def act(state: State, obs: Shaped[Array, "B O"]) -> Shaped[Array, "B *A"]:
+        return policy.greedy(state.model.policy(obs))
 
     def export(state: State) -> Weights:
-        parts = nnx.state(state.model), state.optimiser.opt_state, state.env, state.key
-        return xla.export(LAYOUT, *nnx.as_pure(parts))
+        return exported(state)
 
     return Agent(init=init, rollout=rollout, update=update, learn=learn, act=act, export=export)

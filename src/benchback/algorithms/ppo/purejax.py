@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int, Key, Shaped, UInt32
 
 from benchback.agent import Agent, Metrics, Weights
 from benchback.algorithms.ppo.config import Config, Hyper
-from benchback.algorithms.ppo.loss import Minibatch, Transition, episode_metrics, learnable, ppo_loss
+from benchback.algorithms.ppo.loss import Minibatch, Transition, distribution, episode_metrics, learnable, ppo_loss
 from benchback.backends import xla
 from benchback.backends.purejax import LAYOUT, Layers, init_mlp, mlp
 from benchback.envs.interface import Env, EnvState, Step
@@ -22,10 +22,17 @@ class Params(NamedTuple):
 
     actor: Layers
     critic: Layers
+    log_std: Any
+    """Of real-valued actions; None where they are discrete."""
 
 
-def forward(params: Params, obs: Shaped[Array, "B O"]) -> tuple[Float[Array, "B A"], Float[Array, "B"]]:
-    return mlp(params.actor, obs), critic(params, obs)
+def forward(params: Params, obs: Shaped[Array, "B O"]) -> tuple[Float[Array, "B P"], Float[Array, "B"]]:
+    return actor(params, obs), critic(params, obs)
+
+
+def actor(params: Params, obs: Shaped[Array, "B O"]) -> Float[Array, "B P"]:
+    out = mlp(params.actor, obs)
+    return out if params.log_std is None else math.gaussian.parameters(out, params.log_std)
 
 
 def critic(params: Params, obs: Shaped[Array, "B O"]) -> Float[Array, "B"]:
@@ -42,6 +49,8 @@ class State(NamedTuple):
 
 def make(config: Config, env: Env) -> Agent:
     dtype = xla.dtype(config.dtype)
+    policy = distribution(math, env.actions)
+    discrete = env.actions.kind == "discrete"
     optimiser = math.adam(
         anneal=config.anneal,
         steps_per_iteration=config.updates_per_iteration,
@@ -56,28 +65,29 @@ def make(config: Config, env: Env) -> Agent:
         params = Params(
             actor=init_mlp(actor_key, (*torso, env.actions.size), 0.01, dtype),
             critic=init_mlp(critic_key, (*torso, 1), 1.0, dtype),
+            log_std=None if discrete else jnp.full(env.actions.size, config.initial_log_std, dtype),
         )
         return params, optimiser.init(params), env.reset(env_key), key
 
     def init(seed: int, weights: Weights | None = None) -> State:
         with xla.optimising(False):
             parts = fresh(np.uint32(seed))
-        return State(*xla.transplant(LAYOUT, weights, *parts), xla.as_data(config.hyper, dtype))
+        return xla.transplant(LAYOUT, weights, State(*parts, hyper=xla.as_data(config.hyper, dtype)))
 
     def rollout(state: State) -> tuple[State, Transition]:
         key, env_key, action_key = jax.random.split(state.key, 3)
         env_noise = env.draw(env_key, config.num_steps)
-        action_noise = math.gumbel(action_key, (config.num_steps, config.num_envs, env.actions.size), dtype)
+        action_noise = policy.noise(action_key, (config.num_steps, config.num_envs, env.actions.size), dtype)
         state, seen = jax.lax.scan(rollout_step, state._replace(key=key), (env_noise, action_noise))
         return state, appraise(state.params, *seen)
 
     def rollout_step(state: State, noise: tuple[Any, Float[Array, "E A"]]) -> tuple[State, tuple[Any, ...]]:
         env_noise, action_noise = noise
         obs = state.env.obs
-        logits = mlp(state.params.actor, obs)
-        action = math.sample(logits, action_noise)
+        head = actor(state.params, obs)
+        action = policy.sample(head, action_noise)
         env_state, step = env.step(state.env, action, env_noise)
-        return state._replace(env=env_state), (obs, action, logits, step._replace(obs=None))
+        return state._replace(env=env_state), (obs, action, head, step._replace(obs=None))
 
     def values(params: Params, obs: Shaped[Array, "T E O"]) -> Float[Array, "T E"]:
         return critic(params, obs.reshape(-1, env.observation_size)).reshape(obs.shape[:-1])
@@ -89,15 +99,15 @@ def make(config: Config, env: Env) -> Agent:
     def appraise(
         params: Params,
         obs: Shaped[Array, "T E O"],
-        action: Int[Array, "T E"],
-        logits: Float[Array, "T E A"],
+        action: Shaped[Array, "T E *A"],
+        head: Float[Array, "T E P"],
         step: Step,
     ) -> Transition:
         final_value = jax.lax.cond(step.truncated.any(), values, no_values, params, step.final_obs)
         return Transition(
             obs=obs,
             action=action,
-            log_prob=math.log_prob(logits, action),
+            log_prob=policy.log_prob(head, action),
             value=values(params, obs),
             reward=step.reward,
             terminated=step.terminated,
@@ -109,8 +119,8 @@ def make(config: Config, env: Env) -> Agent:
 
     def learn(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
         def objective(params: Params) -> tuple[Float[Array, ""], Metrics]:
-            logits, value = forward(params, minibatch.obs)
-            return ppo_loss(math, logits, value, minibatch, state.hyper, config)
+            head, value = forward(params, minibatch.obs)
+            return ppo_loss(math, policy, head, value, minibatch, state.hyper, config)
 
         gradient, metrics = jax.grad(objective, has_aux=True)(state.params)
         step, adam = optimiser.update(gradient, state.adam, hyper=state.hyper)
@@ -137,10 +147,10 @@ def make(config: Config, env: Env) -> Agent:
         (state, _), losses = jax.lax.scan(minibatch_step, (state._replace(key=key), data), index)
         return state, jax.tree.map(jnp.mean, losses) | episode_metrics(math, batch)
 
-    def act(state: State, obs: Shaped[Array, "B O"]) -> Int[Array, "B"]:
-        return math.greedy(mlp(state.params.actor, obs))
+    def act(state: State, obs: Shaped[Array, "B O"]) -> Shaped[Array, "B *A"]:
+        return policy.greedy(actor(state.params, obs))
 
     def export(state: State) -> Weights:
-        return xla.export(LAYOUT, state.params, state.adam, state.env, state.key)
+        return xla.export(LAYOUT, state)
 
     return Agent(init=init, rollout=rollout, update=update, learn=learn, act=act, export=export)

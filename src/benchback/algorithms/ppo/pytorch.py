@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from benchback.agent import Agent, Metrics, Weights
 from benchback.algorithms.ppo.config import Config, Hyper
-from benchback.algorithms.ppo.loss import Minibatch, Transition, episode_metrics, learnable, ppo_loss
-from benchback.backends import pytorch
+from benchback.algorithms.ppo.loss import Minibatch, Transition, distribution, episode_metrics, learnable, ppo_loss
+from benchback.backends import pytorch, torch_state
 from benchback.backends.pytorch import MLP, Replace
 from benchback.envs.interface import Env, EnvState
 from benchback.math import torch as math
@@ -25,14 +25,24 @@ class ActorCritic(nn.Module):
         hidden: tuple[int, ...],
         num_actions: int,
         dtype: torch.dtype,
+        initial_log_std: float | None,
         generator: torch.Generator,
     ) -> None:
         super().__init__()
         self.actor = MLP(observation_size, hidden, num_actions, 0.01, dtype, generator)
         self.critic = MLP(observation_size, hidden, 1, 1.0, dtype, generator)
+        # Of real-valued actions.
+        self.log_std = None
+        if initial_log_std is not None:
+            start = torch.full((num_actions,), initial_log_std, dtype=dtype, device=generator.device)
+            self.log_std = nn.Parameter(start)
 
-    def forward(self, obs: Shaped[Tensor, "*B O"]) -> tuple[Float[Tensor, "*B A"], Float[Tensor, "*B"]]:
-        return self.actor(obs), self.value(obs)
+    def forward(self, obs: Shaped[Tensor, "*B O"]) -> tuple[Float[Tensor, "*B P"], Float[Tensor, "*B"]]:
+        return self.policy(obs), self.value(obs)
+
+    def policy(self, obs: Shaped[Tensor, "*B O"]) -> Float[Tensor, "*B P"]:
+        out = self.actor(obs)
+        return out if self.log_std is None else math.gaussian.parameters(out, self.log_std)
 
     def value(self, obs: Shaped[Tensor, "*B O"]) -> Float[Tensor, "*B"]:
         return self.critic(obs).squeeze(-1)
@@ -49,6 +59,8 @@ class State:
 
 def make(config: Config, env: Env, put: Replace = pytorch.keep) -> Agent:
     dtype = getattr(torch, config.dtype)
+    policy = distribution(math, env.actions)
+    initial_log_std = None if env.actions.kind == "discrete" else config.initial_log_std
     optimiser = math.adam(
         anneal=config.anneal,
         steps_per_iteration=config.updates_per_iteration,
@@ -57,23 +69,23 @@ def make(config: Config, env: Env, put: Replace = pytorch.keep) -> Agent:
 
     def init(seed: int, weights: Weights | None = None) -> State:
         generator = env.random(seed)
-        model = ActorCritic(env.observation_size, config.hidden, env.actions.size, dtype, generator)
+        size = env.observation_size
+        model = ActorCritic(size, config.hidden, env.actions.size, dtype, initial_log_std, generator)
         adam = optimiser.init(list(model.parameters()))
-        with torch.no_grad():
-            env_state = pytorch.transplant(weights, model, adam, env.reset(generator), generator)
-        return State(model, adam, env_state, generator, pytorch.as_data(config.hyper, dtype))
+        state = State(model, adam, env.reset(generator), generator, pytorch.as_data(config.hyper, dtype))
+        return torch_state.transplant(weights, state)
 
     def policy_step(
         model: ActorCritic, obs: Shaped[Tensor, "E O"], noise: Float[Tensor, "E A"]
-    ) -> tuple[Int[Tensor, "E"], Float[Tensor, "E A"]]:
-        logits = model.actor(obs)
-        return math.sample(logits, noise), logits
+    ) -> tuple[Shaped[Tensor, "E *A"], Float[Tensor, "E P"]]:
+        head = model.policy(obs)
+        return policy.sample(head, noise), head
 
     rollout_steps = pytorch.rollout_steps(env, policy_step, put)
 
     def appraise(model: ActorCritic, outcome: tuple[Tensor, ...]) -> Transition:
-        obs, action, logits, reward, terminated, truncated, final_obs, *episode = outcome
-        log_prob, value, final_value = math.log_prob(logits, action), model.value(obs), model.value(final_obs)
+        obs, action, head, reward, terminated, truncated, final_obs, *episode = outcome
+        log_prob, value, final_value = policy.log_prob(head, action), model.value(obs), model.value(final_obs)
         return Transition(obs, action, log_prob, value, reward, terminated, truncated, final_value, *episode)
 
     appraise = put("appraise", appraise)
@@ -82,14 +94,14 @@ def make(config: Config, env: Env, put: Replace = pytorch.keep) -> Agent:
     def rollout(state: State) -> tuple[State, Transition]:
         env_noise = env.draw(state.generator, config.num_steps)
         shape = config.num_steps, config.num_envs, env.actions.size
-        action_noise = math.gumbel(state.generator, shape, dtype)
+        action_noise = policy.noise(state.generator, shape, dtype)
         state.env, outcome = rollout_steps(state.model, state.env, (env_noise, action_noise))
         # Nothing in a step needs a value: eager torch computes those of all steps in the time of a few.
         return state, appraise(state.model, outcome)
 
     def objective(model: ActorCritic, minibatch: Minibatch, hyper: Hyper) -> tuple[Float[Tensor, ""], Metrics]:
-        logits, value = model(minibatch.obs)
-        return ppo_loss(math, logits, value, minibatch, hyper, config)
+        head, value = model(minibatch.obs)
+        return ppo_loss(math, policy, head, value, minibatch, hyper, config)
 
     objective = put("objective", objective)
 
@@ -120,11 +132,11 @@ def make(config: Config, env: Env, put: Replace = pytorch.keep) -> Agent:
         return state, mean | episode_metrics(math, batch)
 
     @torch.no_grad()
-    def act(state: State, obs: Shaped[Tensor, "B O"]) -> Int[Tensor, "B"]:
-        return math.greedy(state.model.actor(obs))
+    def act(state: State, obs: Shaped[Tensor, "B O"]) -> Shaped[Tensor, "B *A"]:
+        return policy.greedy(state.model.policy(obs))
 
     def export(state: State) -> Weights:
-        return pytorch.export(state.model, state.adam, state.env, state.generator)
+        return torch_state.export(state)
 
     return Agent(
         init=init,

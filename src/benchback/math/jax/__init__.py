@@ -1,6 +1,6 @@
 """The JAX twin: every public name of its modules, in one namespace."""
 
-from benchback.math.jax.distributions import entropy, greedy, gumbel, log_prob, sample
+from benchback.math.jax import categorical, gaussian
 from benchback.math.jax.losses import (
     approximate_kl,
     clip_fraction,
@@ -9,26 +9,29 @@ from benchback.math.jax.losses import (
     standardise,
 )
 from benchback.math.jax.optimisers import adam
+from benchback.math.jax.replay import Replay, draw_rows, empty_replay, insert, replayed
 from benchback.math.jax.returns import gae, mean_where, successor_value
 from benchback.math.jax.schedules import linear_anneal
 from benchback.math.jax.shuffles import minibatch_indices, permutation, take
 
 __all__ = [
+    "Replay",
     "adam",
     "approximate_kl",
+    "categorical",
     "clip_fraction",
     "clipped_surrogate",
     "clipped_value_loss",
-    "entropy",
+    "draw_rows",
+    "empty_replay",
     "gae",
-    "greedy",
-    "gumbel",
+    "gaussian",
+    "insert",
     "linear_anneal",
-    "log_prob",
     "mean_where",
     "minibatch_indices",
     "permutation",
-    "sample",
+    "replayed",
     "standardise",
     "successor_value",
     "take",

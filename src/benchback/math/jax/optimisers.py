@@ -9,11 +9,14 @@ import optax
 from benchback.math.jax.schedules import linear_anneal
 
 
-def adam(*, anneal: bool, steps_per_iteration: int, num_iterations: int) -> optax.GradientTransformationExtraArgs:
+def adam(
+    *, anneal: bool, steps_per_iteration: int, num_iterations: int, clip: bool = True, rate: str = "learning_rate"
+) -> optax.GradientTransformationExtraArgs:
     """Clipped Adam (Kingma & Ba 2015) as an optax transformation; `update(..., hyper=hyper)`.
 
     Its floats arrive with every update instead of being baked in, so that agents that differ in them
-    share one program. Gradients g become min(1, c / |g|) g before they enter the moments.
+    share one program. Gradients g become min(1, c / |g|) g before they enter the moments, if `clip`; the step size
+    is the hyper-parameter named `rate`.
     """
 
     def init(params: Any) -> Any:
@@ -21,7 +24,7 @@ def adam(*, anneal: bool, steps_per_iteration: int, num_iterations: int) -> opta
 
     def update(updates: Any, state: Any, params: Any = None, **data: Any) -> tuple[Any, Any]:
         hyper = data["hyper"]
-        learning_rate = hyper.learning_rate
+        learning_rate = getattr(hyper, rate)
         if anneal:
             learning_rate = linear_anneal(
                 learning_rate,
@@ -30,7 +33,9 @@ def adam(*, anneal: bool, steps_per_iteration: int, num_iterations: int) -> opta
                 num_iterations=num_iterations,
             )
         moments = optax.scale_by_adam(hyper.adam_beta1, hyper.adam_beta2, hyper.adam_epsilon)
-        direction, state = moments.update(clip_by_global_norm(updates, hyper.max_grad_norm), state)
+        if clip:
+            updates = clip_by_global_norm(updates, hyper.max_grad_norm)
+        direction, state = moments.update(updates, state)
         return jax.tree.map(lambda d: -learning_rate * d, direction), state
 
     return optax.GradientTransformationExtraArgs(init, update)

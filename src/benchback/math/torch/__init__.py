@@ -1,6 +1,6 @@
 """The torch twin: every public name of its modules, in one namespace."""
 
-from benchback.math.torch.distributions import entropy, greedy, gumbel, log_prob, sample
+from benchback.math.torch import categorical, gaussian
 from benchback.math.torch.losses import (
     approximate_kl,
     clip_fraction,
@@ -9,26 +9,29 @@ from benchback.math.torch.losses import (
     standardise,
 )
 from benchback.math.torch.optimisers import adam
+from benchback.math.torch.replay import Replay, draw_rows, empty_replay, insert, replayed
 from benchback.math.torch.returns import gae, mean_where, successor_value
 from benchback.math.torch.schedules import linear_anneal
 from benchback.math.torch.shuffles import minibatch_indices, permutation, take
 
 __all__ = [
+    "Replay",
     "adam",
     "approximate_kl",
+    "categorical",
     "clip_fraction",
     "clipped_surrogate",
     "clipped_value_loss",
-    "entropy",
+    "draw_rows",
+    "empty_replay",
     "gae",
-    "greedy",
-    "gumbel",
+    "gaussian",
+    "insert",
     "linear_anneal",
-    "log_prob",
     "mean_where",
     "minibatch_indices",
     "permutation",
-    "sample",
+    "replayed",
     "standardise",
     "successor_value",
     "take",

@@ -27,13 +27,16 @@ class Adam(NamedTuple):
     """(gradient, state, parameters, hyper=hyper) -> norm of the gradient; changes state and parameters."""
 
 
-def adam(*, anneal: bool, steps_per_iteration: int, num_iterations: int) -> Adam:
+def adam(
+    *, anneal: bool, steps_per_iteration: int, num_iterations: int, clip: bool = True, rate: str = "learning_rate"
+) -> Adam:
     """Clipped Adam (Kingma & Ba 2015) that works in place; `update(..., hyper=hyper)`.
 
     All its floats arrive with every update as tensors (torch.optim.Adam takes only the learning rate so),
     so that changing one neither recompiles nor waits for the device. Gradients g become min(1, c / |g|) g
-    before they enter the moments. Those lie in one vector: a small network has a dozen parameters, and one
-    operation on all of them costs eager torch a fifth of a dozen operations.
+    before they enter the moments, if `clip`; the step size is the hyper-parameter named `rate`. The moments lie
+    in one vector: a small network has a dozen parameters, and one operation on all of them costs eager torch a
+    fifth of a dozen operations.
     """
 
     def init(params: Sequence[Tensor]) -> AdamState:
@@ -44,7 +47,7 @@ def adam(*, anneal: bool, steps_per_iteration: int, num_iterations: int) -> Adam
     def update(
         gradient: Sequence[Tensor], state: AdamState, params: Sequence[Tensor], *, hyper: Any
     ) -> Float[Tensor, ""]:
-        learning_rate = hyper.learning_rate
+        learning_rate = getattr(hyper, rate)
         if anneal:
             learning_rate = linear_anneal(
                 learning_rate,
@@ -52,7 +55,8 @@ def adam(*, anneal: bool, steps_per_iteration: int, num_iterations: int) -> Adam
                 steps_per_iteration=steps_per_iteration,
                 num_iterations=num_iterations,
             )
-        flat, norm = clip_by_global_norm(torch.cat([g.flatten() for g in gradient]), hyper.max_grad_norm)
+        flat = torch.cat([g.flatten() for g in gradient])
+        flat, norm = clip_by_global_norm(flat, hyper.max_grad_norm) if clip else (flat, torch.linalg.vector_norm(flat))
         step = _direction(flat, state, hyper).mul_(learning_rate)
         for param, change in zip(params, step.split([p.numel() for p in params]), strict=True):
             param.sub_(change.view_as(param))

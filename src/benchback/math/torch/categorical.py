@@ -1,4 +1,4 @@
-"""The categorical distribution, by its logits."""
+"""The categorical distribution, by its logits; `gaussian.py` beside it has the same names."""
 
 import torch
 from jaxtyping import Float, Int
@@ -16,10 +16,10 @@ def entropy(logits: Float[Tensor, "*B A"]) -> Float[Tensor, "*B"]:
     return -(log_p.exp() * log_p).sum(-1)
 
 
-def gumbel(generator: torch.Generator, shape: tuple[int, ...], dtype: torch.dtype) -> Float[Tensor, "..."]:
+def noise(generator: torch.Generator, shape: tuple[int, ...], dtype: torch.dtype) -> Float[Tensor, "..."]:
     """Standard Gumbel noise: minus the logarithm of an exponential variable."""
-    noise = torch.empty(shape, dtype=dtype, device=generator.device)
-    return noise.exponential_(generator=generator).log_().neg_()
+    result = torch.empty(shape, dtype=dtype, device=generator.device)
+    return result.exponential_(generator=generator).log_().neg_()
 
 
 def sample(logits: Float[Tensor, "*B A"], noise: Float[Tensor, "*B A"]) -> Int[Tensor, "*B"]:

@@ -12,8 +12,9 @@ import numpy as np
 from benchback.agent import Weights
 from benchback.algorithms.ppo.config import Config
 from benchback.algorithms.ppo.loss import Minibatch, Transition
-from benchback.parity import oracle
 from benchback.parity.environment import NUM_ACTIONS, OBSERVATION_SIZE
+from benchback.parity.oracle import fresh_adam, parameters
+from benchback.parity.ppo import oracle
 
 BASE = Config(
     num_envs=8,
@@ -67,13 +68,13 @@ def network(random: np.random.Generator) -> Weights:
         for i, (fan_in, fan_out) in enumerate(pairwise(widths)):
             weights[f"{tower}/{i}/kernel"] = 1.5 * random.normal(size=(fan_in, fan_out)) / np.sqrt(fan_in)
             weights[f"{tower}/{i}/bias"] = 0.1 * random.normal(size=fan_out)
-    return _exact(oracle.with_fresh_adam(weights))
+    return _exact(weights | fresh_adam(weights))
 
 
 def midway(weights: Weights, random: np.random.Generator) -> Weights:
     """The same network with an Adam in the middle of training, when the learning rate has fallen to half."""
     result = dict(weights)
-    for name in oracle.parameters(weights):
+    for name in parameters(weights):
         result[f"adam/mean/{name}"] = 0.01 * random.normal(size=weights[name].shape)
         result[f"adam/variance/{name}"] = 1e-4 * random.random(size=weights[name].shape)
     return _exact(result) | {"adam/count": np.array(2 * BASE.updates_per_iteration + 1, np.int32)}
@@ -98,11 +99,11 @@ def _minibatch(weights: Weights, random: np.random.Generator, *, drift: float, e
     obs = random.normal(size=(ROWS, OBSERVATION_SIZE))
     obs = obs > 0 if binary else obs
     action = random.integers(NUM_ACTIONS, size=ROWS).astype(np.int32)
-    old_value = oracle.value(oracle.parameters(weights), obs) + drift * random.normal(size=ROWS)
+    old_value = oracle.value(parameters(weights), obs) + drift * random.normal(size=ROWS)
     minibatch = Minibatch(
         obs=obs,
         action=action,
-        log_prob=oracle.log_prob(oracle.parameters(weights), obs, action) + drift * random.normal(size=ROWS),
+        log_prob=oracle.log_prob(parameters(weights), obs, action) + drift * random.normal(size=ROWS),
         value=old_value,
         advantage=random.normal(size=ROWS) + 0.5,
         target=old_value + error * random.normal(size=ROWS),
@@ -123,8 +124,8 @@ def transitions(weights: Weights, config: Config, random: np.random.Generator) -
     batch = Transition(
         obs=obs,
         action=action,
-        log_prob=oracle.log_prob(oracle.parameters(weights), obs, action) + 0.2 * random.normal(size=shape),
-        value=oracle.value(oracle.parameters(weights), obs) + 0.2 * random.normal(size=shape),
+        log_prob=oracle.log_prob(parameters(weights), obs, action) + 0.2 * random.normal(size=shape),
+        value=oracle.value(parameters(weights), obs) + 0.2 * random.normal(size=shape),
         reward=random.normal(size=shape),
         terminated=terminated,
         truncated=truncated,

@@ -8,9 +8,11 @@ import numpy as np
 
 from benchback.agent import Weights
 from benchback.algorithms.ppo.config import Config
-from benchback.parity import cases, deviation, environment, oracle
+from benchback.parity import deviation, environment
 from benchback.parity.deviation import Deviation, worst
 from benchback.parity.execution import executions
+from benchback.parity.oracle import parameters
+from benchback.parity.ppo import cases, oracle
 from benchback.parity.subject import Subject
 
 SEED = 7
@@ -50,7 +52,7 @@ def initial_weights(weights: Weights) -> Iterator[Deviation]:
         ("initial_bias", deviation.absolute(x, np.zeros_like(x)))
         if name.endswith("bias")
         else ("initial_kernel", deviation.absolute(_gram(x / scale.get(name, 2**0.5)), np.eye(min(x.shape))))
-        for name, x in oracle.parameters(weights).items()
+        for name, x in parameters(weights).items()
     )
 
 

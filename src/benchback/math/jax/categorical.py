@@ -1,4 +1,4 @@
-"""The categorical distribution, by its logits."""
+"""The categorical distribution, by its logits; `gaussian.py` beside it has the same names."""
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ def entropy(logits: Float[Array, "*B A"]) -> Float[Array, "*B"]:
     return -jnp.sum(jnp.exp(log_p) * log_p, axis=-1)
 
 
-def gumbel(key: Key[Array, ""], shape: tuple[int, ...], dtype: jnp.dtype) -> Float[Array, "..."]:
+def noise(key: Key[Array, ""], shape: tuple[int, ...], dtype: jnp.dtype) -> Float[Array, "..."]:
     """Standard Gumbel noise."""
     return jax.random.gumbel(key, shape, dtype)
 

@@ -1,0 +1,154 @@
+"""States of the PyTorch implementations under canonical names, and the nested tuples of tensors they are made of."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from benchback.agent import Weights
+from benchback.envs.interface import EnvState
+
+NETWORKS = {"model": "", "target": "target/"}
+"""Fields of a State that hold networks -> the section of their canonical names."""
+Towers = Mapping[str, Sequence[str]]
+"""Optimiser's field -> the towers it optimises; all of the model where it is not named."""
+
+
+def export(state: Any, towers: Towers | None = None) -> Weights:
+    """A training state, a dataclass, under canonical names."""
+    weights: Weights = {}
+    for field, part in _parts(state).items():
+        if field in NETWORKS:
+            weights |= to_weights(part, NETWORKS[field])
+        elif field.endswith("adam"):
+            optimised = (towers or {}).get(field)
+            weights[f"{field}/count"] = copy(part.count)
+            weights |= to_weights(state.model, f"{field}/mean/", part.mean, optimised)
+            weights |= to_weights(state.model, f"{field}/variance/", part.variance, optimised)
+        elif field == "replay":
+            weights |= {name: copy(x) for name, x in _named(part.data, "replay/data/").items()}
+            weights["replay/inserted"] = np.array(part.inserted, np.int32)
+        elif field == "normaliser":
+            weights |= {name: copy(x) for name, x in _named(part, "normaliser/").items()}
+        elif field == "env":
+            weights |= _env_to_weights(part, "env/")
+        elif field == "generator":
+            weights["rng"] = copy(part.get_state())
+    return weights
+
+
+@torch.no_grad()
+def transplant(weights: Weights | None, state: Any, towers: Towers | None = None) -> Any:
+    """The state with every section that `weights` holds put in its place; it changes where it is."""
+    if weights is None:
+        return state
+    for field, part in _parts(state).items():
+        if field in NETWORKS:
+            from_weights(part, weights, NETWORKS[field])
+        elif field.endswith("adam") and f"{field}/count" in weights:
+            optimised = (towers or {}).get(field)
+            part.count.fill_(int(weights[f"{field}/count"]))
+            from_weights(state.model, weights, f"{field}/mean/", part.mean, optimised)
+            from_weights(state.model, weights, f"{field}/variance/", part.variance, optimised)
+        elif field == "replay" and "replay/inserted" in weights:
+            _fill(_named(part.data, "replay/data/"), weights)
+            part.inserted = int(weights["replay/inserted"])
+        elif field == "normaliser" and any(name.startswith("normaliser/") for name in weights):
+            _fill(_named(part, "normaliser/"), weights)
+    if "rng" in weights:
+        state.generator.set_state(torch.tensor(weights["rng"]))
+        state.env = _env_from_weights(state.env, weights, "env/")
+    return state
+
+
+def _parts(state: Any) -> dict[str, Any]:
+    return {field.name: getattr(state, field.name) for field in fields(state)}
+
+
+def to_weights(
+    module: nn.Module, prefix: str, vector: Float[Tensor, "N"] | None = None, towers: Sequence[str] | None = None
+) -> Weights:
+    """The parameters under canonical names, copied; or a vector of moments as if those were parameters."""
+    return {prefix + name: copy(x.movedim(0, -1)) for name, x in _canonical(module, vector, towers).items()}
+
+
+def from_weights(
+    module: nn.Module,
+    weights: Weights,
+    prefix: str,
+    vector: Float[Tensor, "N"] | None = None,
+    towers: Sequence[str] | None = None,
+) -> None:
+    """The inverse of `to_weights`, in place."""
+    for name, x in _canonical(module, vector, towers).items():
+        x.copy_(torch.tensor(weights[prefix + name]).movedim(0, -1))
+
+
+def _canonical(module: nn.Module, vector: Float[Tensor, "N"] | None, towers: Sequence[str] | None) -> dict[str, Tensor]:
+    """`actor/0/kernel` and so on -> the parameter, or its place in the vector; in torch's [out, in] layout."""
+    wanted = {name: p.detach() for name, p in module.named_parameters() if not towers or name.split(".")[0] in towers}
+    params = list(wanted.values())
+    if vector is not None:
+        pieces = vector.split([p.numel() for p in params])
+        params = [piece.view_as(p) for piece, p in zip(pieces, params, strict=True)]
+    return dict(zip(map(_name, wanted), params, strict=True))
+
+
+def _name(name: str) -> str:
+    """`actor.2.weight` -> `actor/1/kernel`: every second module of an MLP is an activation."""
+    *tower, kind = name.split(".")
+    if kind not in ("weight", "bias"):
+        return "/".join([*tower, kind])
+    return "/".join([*tower[:-1], str(int(tower[-1]) // 2), {"weight": "kernel", "bias": "bias"}[kind]])
+
+
+def _env_to_weights(env: EnvState, prefix: str) -> Weights:
+    if hasattr(env.inner, "to_weights"):  # not torch's, so it names its arrays itself
+        return env.inner.to_weights(prefix)
+    return {name: copy(x) for name, x in _named(env, prefix).items()}
+
+
+def _env_from_weights(env: EnvState, weights: Weights, prefix: str) -> EnvState:
+    if hasattr(env.inner, "from_weights"):
+        return env.inner.from_weights(weights, prefix)
+    tensors = _named(env, prefix).items()
+    return refill(env, (torch.tensor(weights[name], dtype=x.dtype, device=x.device) for name, x in tensors))
+
+
+def _fill(tensors: Mapping[str, Tensor], weights: Weights) -> None:
+    for name, x in tensors.items():
+        x.copy_(torch.tensor(weights[name]))
+
+
+def _named(tree: Any, prefix: str) -> dict[str, Tensor]:
+    """The tensors of nested NamedTuples by their path."""
+    if isinstance(tree, Tensor):
+        return {prefix.removesuffix("/"): tree}
+    parts = [_named(part, f"{prefix}{field}/") for field, part in zip(tree._fields, tree, strict=True)]
+    return {name: x for part in parts for name, x in part.items()}
+
+
+def leaves(tree: Any) -> list[Tensor]:
+    """The tensors of nested tuples and dictionaries. (torch.compile does not follow torch's own pytrees.)"""
+    if isinstance(tree, Tensor):
+        return [tree]
+    return [leaf for part in (tree.values() if isinstance(tree, dict) else tree) for leaf in leaves(part)]
+
+
+def refill(tree: Any, tensors: Iterator[Any]) -> Any:
+    """A tree like `tree` whose tensors are replaced, in order."""
+    if isinstance(tree, Tensor):
+        return next(tensors)
+    if isinstance(tree, dict):
+        return {name: refill(part, tensors) for name, part in tree.items()}
+    parts = [refill(part, tensors) for part in tree]
+    return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
+
+
+def copy(x: Tensor) -> np.ndarray:
+    """The tensor as a NumPy array of its own."""
+    return x.cpu().numpy().copy()

@@ -1,0 +1,52 @@
+"""A ring of transitions on the device, written in place where its buffers are donated.
+
+Semantics, shared with the torch twin: row `inserted % capacity` is written next, so the oldest rows are overwritten
+first; rows are drawn uniformly, with replacement, from those written so far.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int, Key
+
+
+class Replay(NamedTuple):
+    """The last transitions that were inserted."""
+
+    data: Any
+    """A record of arrays, `[capacity, ...]`."""
+    inserted: Int[Array, ""]
+    """Transitions ever inserted: at most 2^31 - 1."""
+
+
+def empty_replay(example: Any, capacity: int) -> Replay:
+    """Room for `capacity` transitions like `example`, a record of arrays of one transition."""
+    room = jax.tree.map(lambda x: jnp.zeros((capacity, *x.shape), x.dtype), example)
+    return Replay(room, jnp.zeros((), jnp.int32))
+
+
+def insert(replay: Replay, rows: Any) -> Replay:
+    """The replay after the given rows, `[N, ...]`, oldest first; of more than fit, the last are kept."""
+    capacity, number = _length(replay.data), _length(rows)
+    kept = min(number, capacity)
+    at = (replay.inserted + (number - kept) + jnp.arange(kept)) % capacity
+
+    def write(room: Any, new: Any) -> Any:
+        return room.at[at].set(new[number - kept :], mode="promise_in_bounds", unique_indices=True)
+
+    return Replay(jax.tree.map(write, replay.data, rows), replay.inserted + number)
+
+
+def draw_rows(key: Key[Array, ""], replay: Replay, shape: tuple[int, ...]) -> Int[Array, "..."]:
+    """Indices of rows written so far, uniform and with replacement."""
+    return jax.random.randint(key, shape, 0, jnp.minimum(replay.inserted, _length(replay.data)))
+
+
+def replayed(replay: Replay, index: Int[Array, "B"]) -> Any:
+    """The given rows."""
+    return jax.tree.map(lambda x: x.at[index].get(mode="promise_in_bounds"), replay.data)
+
+
+def _length(tree: Any) -> int:
+    return jax.tree.leaves(tree)[0].shape[0]

@@ -1,0 +1,1 @@
+"""What PPO is tried on (`cases`), what it must compute (`oracle`), and the five levels that compare (`levels`)."""
