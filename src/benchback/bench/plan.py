@@ -167,7 +167,7 @@ def seconds_per_run(cell: Cell) -> float:
     run = cell.run
     family = registry.BACKENDS[run["backend"]].family
     mode = MODES[family].get(run["mode"], MODES["torch"]["compile"] if family == "torch" else COMPILED)
-    config = Run.from_dict(run).config
+    config = Run.from_dict(dict(run)).config
     width = [OBSERVATION.get(run["env"].partition("/")[2], 6), *config.hidden, 2]
     weights = 2 * sum(a * b for a, b in pairwise(width))
     # A forward pass is 2 operations per weight and sample, a gradient three times that.
