@@ -104,7 +104,7 @@ def print_peers(lines: list[dict[str, Any]], as_json: bool) -> None:
     others = [line for line in lines if line["steps_per_s"] is not None and line["ratios"]]
     rows = [(line["workload"], line["side"], *(ratio(line["ratios"].get(name)) for name in own)) for line in others]
     columns = ("workload", "than", *(f"{name} is" for name in own))
-    Console().print(table("how many times as fast, with 95 % interval", columns, rows))
+    Console().print(table("how many times as fast, with 95 % interval ([?]: too few blocks to tell)", columns, rows))
     for line in lines:
         differs = ", ".join(f"{name}={value}" for name, value in line["differs"].items())
         note = "; ".join(filter(None, (line["note"], differs and f"differs in {differs}", line["error"])))
@@ -118,12 +118,19 @@ def arithmetic(line: dict[str, Any]) -> str:
     return f"{line['flops_per_s'] / 1e9:.1f} ({line['fraction_of_limit']:.0%})"
 
 
+WIDEST = 10
+"""Of an interval, end over end, that is worth its place; two noisy blocks give wider ones."""
+
+
 def ratio(found: dict[str, Any] | None) -> str:
-    """`1.42x [1.38, 1.46]`, without the interval where one block gives none."""
+    """`1.42x [1.38, 1.46]`, without the interval where one block gives none; `1.4x [?]` where it would say nothing."""
     if not found:
         return ""
-    interval = "" if found["low"] is None else f" [{found['low']:.2f}, {found['high']:.2f}]"
-    return f"{found['ratio']:.2f}x{interval}"
+    if found["low"] is None:
+        return f"{found['ratio']:.2f}x"
+    if found["high"] > WIDEST * found["low"]:
+        return f"{found['ratio']:.2g}x [?]"
+    return f"{found['ratio']:.2f}x [{found['low']:.2f}, {found['high']:.2f}]"
 
 
 def print_micro(rows: list[dict[str, Any]], as_json: bool) -> None:
