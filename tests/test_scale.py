@@ -33,6 +33,12 @@ def test_one_axis_is_varied_at_a_time() -> None:
         assert at[point.axis] == point.value
 
 
+@pytest.mark.parametrize(("processors", "threads"), [(1, [1]), (6, [1, 2, 4])])
+def test_no_more_threads_than_processors(processors: int, threads: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scale.host, "allowed_processors", lambda: list(range(processors)))
+    assert [p.value for p in scale.points_for(backends=["linen"], axes=["threads"])] == threads
+
+
 def test_torch_scales_on_its_own_environment() -> None:
     assert {p.cell.run["env"] for p in scale.points_for(backends=["pytorch"])} == {"torch/CartPole-v1"}
 
@@ -66,7 +72,7 @@ def test_rows_come_from_the_records_of_fresh_processes(monkeypatch: pytest.Monke
     outcomes = iter([Ended("ok", messages=[message]), Ended("signal", "ended by SIGKILL")])
     monkeypatch.setattr(scale, "run_cell", lambda cell, seed, timeout_s: next(outcomes))
     kept = []
-    rows = scale.run(scale.points_for(backends=["linen"], axes=["threads"]), blocks=1, keep=kept.append)
+    rows = scale.run(scale.points_for(backends=["linen"], axes=["envs"], largest=4), blocks=1, keep=kept.append)
     assert kept == rows
     good, bad = sorted(rows, key=lambda row: row["error"])
     assert (good["steps_per_s"], good["rollout_steps_per_s"], good["peak_rss_bytes"]) == (200, 1000, 7.0)

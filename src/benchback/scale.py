@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from benchback import registry
+from benchback.bench import host
 from benchback.bench.launch import run_cell
 from benchback.bench.record import Cell, Record
 from benchback.errors import InputError
 from benchback.train import Run
 
-AXES = {"envs": (1, 4, 16, 64, 256, 1024, 4096), "width": (16, 64, 256, 1024), "threads": (1, 2)}
+AXES = {"envs": (1, 4, 16, 64, 256, 1024, 4096), "width": (16, 64, 256, 1024), "threads": (1, 2, 4, 8, 16, 32, 64)}
+"""What can be varied; of the threads, those that this process has processors for."""
 BASE = {"envs": 64, "width": 64, "threads": 1}
 ITERATIONS = 6
 WARM_UP_CALLS = 2
@@ -50,9 +52,15 @@ def points_for(
         Point(name, axis, value, cell_for(name, env, BASE | {axis: value}))
         for name in backends or ("linen", "pytorch")
         for axis in axes or AXES
-        for value in AXES[axis]
+        for value in values_on(axis)
         if largest is None or value <= largest
     ]
+
+
+def values_on(axis: str) -> list[int]:
+    """The values of an axis that can be run here."""
+    most = len(host.allowed_processors()) if axis == "threads" else max(AXES[axis])
+    return [value for value in AXES[axis] if value <= most]
 
 
 def cell_for(backend: str, env: str, at: dict[str, int]) -> Cell:
