@@ -164,6 +164,10 @@ def canary() -> Figure:
     )
 
 
+WHOLE = "datum.value % 1 ? '' : format(datum.value, 'd')"
+"""Labels at whole numbers only."""
+
+
 def failures() -> Figure:
     """What did not work."""
     drawn = (
@@ -171,7 +175,7 @@ def failures() -> Figure:
         .mark_bar()
         .encode(
             y=row_axis(),
-            x=alt.X("count():Q", title="attempts", axis=alt.Axis(tickMinStep=1, format="d")),
+            x=alt.X("count():Q", title="attempts", axis=alt.Axis(tickMinStep=1, labelExpr=WHOLE)),
             color=alt.Color(
                 "outcome:N", scale=alt.Scale(scheme="tableau10"), legend=alt.Legend(title=None, orient="top")
             ),
