@@ -65,7 +65,8 @@ def _jax_loop(id: str, num_envs: int) -> Callable[[int], None]:
         if env.actions.kind == "discrete":
             action = jax.random.randint(action_key, (STEPS, num_envs), 0, env.actions.size)
         else:
-            action = jax.random.uniform(action_key, (STEPS, num_envs, env.actions.size), minval=-1, maxval=1)
+            bounds = jnp.array(env.actions.low), jnp.array(env.actions.high)
+            action = jax.random.uniform(action_key, (STEPS, num_envs, env.actions.size), float, *bounds)
 
         def step(state: Any, given: Any) -> tuple[Any, Any]:
             state, outcome = env.step(state, *given)
