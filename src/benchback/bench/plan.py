@@ -155,9 +155,16 @@ CANARY_S = 1.0
 MODEL_ERROR = 2.0
 """Factor by which the model may be wrong, either way."""
 OBSERVATION = {
-    **{"Asterix-MinAtar": 400, "Breakout-MinAtar": 400, "Freeway-MinAtar": 700, "SpaceInvaders-MinAtar": 600},
-    **{"humanoid": 244, "humanoidstandup": 244, "Navix-Empty-8x8-v0": 192, "Navix-Empty-16x16-v0": 768},
+    "Asterix-MinAtar": 400,
+    "Breakout-MinAtar": 400,
+    "Freeway-MinAtar": 700,
+    "SpaceInvaders-MinAtar": 600,
+    "Navix-Empty-8x8-v0": 192,
+    "Navix-Empty-16x16-v0": 768,
+    "humanoid": 244,
+    "humanoidstandup": 244,
 }
+"""Sizes of the large ones; the others are all alike to the model."""
 SIMULATED = {"brax": (60.0, 2e-4), "playground": (60.0, 2.5e-4)}
 """Suite -> seconds to compile its simulation, and per step of one environment, a cheetah's."""
 RUN_BYTES = 6_000
