@@ -4,9 +4,12 @@ A subject says what is known of an environment; everything else is asked through
 in SUBJECTS, and by a function in LIBRARIES that steps the library directly.
 """
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -383,6 +386,17 @@ def registered(suite: str) -> set[str]:
 def test_names_are_those_of_the_library(suite: str) -> None:
     made(next(s for s in SUBJECTS if s.id.startswith(suite)))  # imports it quietly
     assert set(envs.SUITES[suite]) == registered(suite)
+
+
+def test_suites_load_no_more_than_they_need_and_say_nothing(tmp_path: Path) -> None:
+    """Playground has a wrapper for torch, navix a tracker, and MuJoCo writes what it dislikes into the user's folder."""
+    code = (
+        "import sys, benchback.envs.navix; from benchback.envs import playground; playground.make('CheetahRun', 1);"
+        "print(*{'torch', 'wandb', 'rlax'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.stdout, done.stderr.strip(), done.returncode) == ("\n", "", 0)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow
