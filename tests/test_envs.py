@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from benchback import envs
+from benchback.bench.campaign import check_fit
+from benchback.bench.study import Product, Study
 from benchback.envs.gymnax import make
 from benchback.errors import InputError
 
@@ -121,6 +123,20 @@ def test_gymnax_is_imported_without_what_it_draws_with() -> None:
     )
     said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     assert said.split() == ["figure", "True"]
+
+
+@pytest.mark.parametrize("suite", envs.EXTRAS)
+def test_a_suite_that_is_not_installed_names_its_extra(suite: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    id = f"{suite}/{envs.SUITES[suite][0]}"
+    study = Study("absent", (Product({"env": [id]}),), min_blocks=1, max_blocks=1)
+    module = envs.EXTRAS[suite]
+    monkeypatch.setattr(sys, "path", [])
+    monkeypatch.setattr(sys, "modules", {n: m for n, m in sys.modules.items() if n.partition(".")[0] != module})
+    words = rf"env={id} needs {suite}, which is not installed; pip install 'benchback\[{suite}\]'"
+    with pytest.raises(InputError, match=words):
+        envs.make(id, 1, "jax")
+    with pytest.raises(InputError, match=words):
+        check_fit(study, {})
 
 
 def test_native_torch_environments_are_refused_to_jax() -> None:

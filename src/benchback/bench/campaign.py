@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchback import __version__
+from benchback import __version__, envs
 from benchback.bench import gate, host, plan
 from benchback.bench.figures import deciding
 from benchback.bench.launch import Ended, Interrupted, run_cell
@@ -114,6 +114,8 @@ def check_fit(study: Study, machine: Mapping[str, Any]) -> None:
     host.processors(max(cell.threads for cell in study.cells))
     if any(cell.device == "gpu" for cell in study.cells) and not machine.get("gpu"):
         raise InputError(f"study {study.name} has device=gpu and no NVIDIA GPU answers here; use device=cpu")
+    for id in dict.fromkeys(cell.run["env"] for cell in study.cells):
+        envs.check_installed(id)
 
 
 def _check_machine(store: Store, study: Study, machine: Mapping[str, Any], new_stratum: bool) -> None:

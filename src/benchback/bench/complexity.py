@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from benchback import envs
+from benchback.envs.interface import Box
 
 LARGE = 4096
 """Environments at which every machine is busy with them alone."""
@@ -62,10 +63,11 @@ def _jax_loop(id: str, num_envs: int) -> Callable[[int], None]:
     @jax.jit
     def loop(state: Any, key: Any) -> tuple[Any, Any]:
         noise_key, action_key = jax.random.split(key)
-        if env.actions.kind == "discrete":
-            action = jax.random.randint(action_key, (STEPS, num_envs), 0, env.actions.size)
+        if isinstance(env.actions, Box):
+            bounds = jnp.array(env.actions.low), jnp.array(env.actions.high)
+            action = jax.random.uniform(action_key, (STEPS, num_envs, env.actions.size), float, *bounds)
         else:
-            action = jax.random.uniform(action_key, (STEPS, num_envs, env.actions.size), minval=-1, maxval=1)
+            action = jax.random.randint(action_key, (STEPS, num_envs), 0, env.actions.size)
 
         def step(state: Any, given: Any) -> tuple[Any, Any]:
             state, outcome = env.step(state, *given)

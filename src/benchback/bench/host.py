@@ -26,7 +26,10 @@ from benchback.errors import InputError
 
 PROC, SYS = Path("/proc"), Path("/sys")
 PACKAGE = Path(__file__).parent.parent
-PACKAGES = ("benchback", "jax", "jaxlib", "flax", "equinox", "dm-haiku", "optax", "torch", "gymnax", "numpy")
+PACKAGES = (
+    *("benchback", "jax", "jaxlib", "flax", "equinox", "dm-haiku", "optax", "torch", "numpy"),
+    *("gymnax", "brax", "navix", "playground", "mujoco", "mujoco-mjx"),
+)
 INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "SYSTEMROOT", "LD_LIBRARY_PATH", "CC", "CXX")
 INHERITED_GPU = ("CUDA_VISIBLE_DEVICES", "CUDA_HOME", "CUDA_PATH", "NVIDIA_VISIBLE_DEVICES")
 THREADS = (

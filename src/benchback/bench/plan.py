@@ -154,7 +154,19 @@ CANARY_S = 1.0
 """The two canaries of a block."""
 MODEL_ERROR = 2.0
 """Factor by which the model may be wrong, either way."""
-OBSERVATION = {"Asterix-MinAtar": 400, "Breakout-MinAtar": 400, "Freeway-MinAtar": 700, "SpaceInvaders-MinAtar": 600}
+OBSERVATION = {
+    "Asterix-MinAtar": 400,
+    "Breakout-MinAtar": 400,
+    "Freeway-MinAtar": 700,
+    "SpaceInvaders-MinAtar": 600,
+    "Navix-Empty-8x8-v0": 192,
+    "Navix-Empty-16x16-v0": 768,
+    "humanoid": 244,
+    "humanoidstandup": 244,
+}
+"""Sizes of the large ones; the others are all alike to the model."""
+SIMULATED = {"brax": (60.0, 2e-4), "playground": (60.0, 2.5e-4)}
+"""Suite -> seconds to compile its simulation, and per step of one environment, a cheetah's."""
 RUN_BYTES = 6_000
 """Of a stored run without its samples."""
 CALL_BYTES = 350
@@ -173,7 +185,9 @@ def seconds_per_run(cell: Cell) -> float:
     # A forward pass is 2 operations per weight and sample, a gradient three times that.
     products_s = 2 * weights * (config.batch_size + 3 * config.gradient_rows) / (RATE * cell.threads)
     overhead_s = config.batch_size / config.num_envs * mode.step_s + config.updates_per_iteration * mode.gradient_s
-    return START_S + mode.compile_s + config.num_iterations * (products_s + overhead_s)
+    compile_s, step_s = SIMULATED.get(run["env"].partition("/")[0], (0.0, 0.0))
+    iteration_s = products_s + overhead_s + config.batch_size * step_s
+    return START_S + mode.compile_s + compile_s + config.num_iterations * iteration_s
 
 
 @dataclass(frozen=True)

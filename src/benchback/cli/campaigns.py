@@ -281,6 +281,7 @@ def environments(arguments: list[str]) -> int:
         sizes = flags.num_envs or tuple(dict.fromkeys((*(cell.run["num_envs"] for cell in cells), complexity.LARGE)))
         for id in ids:
             envs.check(id)
+            envs.check_installed(id)
         for size in sizes:
             if size < 1:
                 raise InputError(f"num_envs={size} must be at least 1")

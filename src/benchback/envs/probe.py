@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, Shaped
 
-from benchback.envs.gymnax import vectorise
 from benchback.envs.interface import Box, Discrete, Env
+from benchback.envs.vectorise import vectorise
 
 TWO = Discrete(2)
 

@@ -1,0 +1,28 @@
+"""brax environments as vectorised device environments, on the pipeline `spring`, the cheapest to run and to compile.
+
+They end for themselves by termination only, e.g. when the hopper falls; the time limit of 1000 steps is that of
+`brax.envs.create`, whose wrappers return to one cached first state and drop the last observation. Ours do neither: see
+`physics`. Actions lie between -1 and 1 and are scaled to the actuators by the environment. brax's `fast`, a dummy for
+its own tests, is left out. Its authors have turned to MJX, and its environments change no more.
+"""
+
+from warnings import catch_warnings
+
+from benchback.envs.interface import Box, Env
+from benchback.envs.physics import Simulation, quietly
+from benchback.envs.vectorise import vectorise
+
+with catch_warnings(action="ignore"):  # a solver that brax loads is no longer maintained, and says so
+    from brax import envs
+
+LIMIT = 1000
+PIPELINES = {"swimmer": "generalized"}
+"""Environments that have no `spring`."""
+
+
+def make(name: str, num_envs: int) -> Env:
+    """The brax environment `name`, `num_envs` times."""
+    with quietly():
+        environment = envs.get_environment(name, backend=PIPELINES.get(name, "spring"))
+    size = environment.action_size
+    return vectorise(Simulation(environment, LIMIT), None, f"brax/{name}", num_envs, Box((-1.0,) * size, (1.0,) * size))
