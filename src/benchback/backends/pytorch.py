@@ -3,7 +3,7 @@
 torch compiles functions, so a mode rebuilds the agent with its inner functions replaced (`Agent.within`).
 An implementation offers them under these roles; what it does not offer runs in plain torch:
 
-- `env_step` (state, action, noise) -> state, Step: of an environment that JAX computes;
+- `env_step` (state, action, noise) -> state, Step: of an environment that JAX or Python computes;
 - `policy_step` (model, obs, noise) -> choice: a forward pass and a draw, beside such an environment;
 - `rollout_step` (model, state, noise) -> state, outcome: policy and environment in one, where the environment
   is torch's own; and `rollout_steps`, the same for all steps;
@@ -359,12 +359,14 @@ def _canonical(module: nn.Module, vector: Float[Tensor, "N"] | None) -> dict[str
 
 
 def _env_to_weights(env: EnvState, prefix: str) -> Weights:
-    if hasattr(env.inner, "to_weights"):  # not torch's, so it names its arrays itself
+    if hasattr(env.inner, "to_weights"):  # not torch's, so it names itself what can be written
         return env.inner.to_weights(prefix)
     return {name: _copy(x) for name, x in _named(env, prefix).items()}
 
 
 def _env_from_weights(env: EnvState, weights: Weights, prefix: str) -> EnvState:
+    if not any(name.startswith(prefix) for name in weights):
+        return env  # it lives in Python and has written nothing: the episodes that have just begun stay
     if hasattr(env.inner, "from_weights"):
         return env.inner.from_weights(weights, prefix)
     tensors = _named(env, prefix).items()

@@ -139,7 +139,7 @@ def export(layout: Layout, params: Any, adam: Any, env: Any, key: Any) -> Weight
         "adam/count": _copy(adam.count),
         **layout.to_weights(adam.mu, "adam/mean/"),
         **layout.to_weights(adam.nu, "adam/variance/"),
-        **named(env, "env/"),
+        **_env_to_weights(env, "env/"),
         **named(key, "rng"),
     }
 
@@ -158,8 +158,19 @@ def transplant(
             nu=layout.from_weights(adam.nu, weights, "adam/variance/"),
         )
     if "rng" in weights:
-        env, key = unnamed(env, weights, "env/"), unnamed(key, weights, "rng")
+        env, key = _env_from_weights(env, weights, "env/"), unnamed(key, weights, "rng")
     return params, adam, env, key
+
+
+def _env_to_weights(env: Any, prefix: str) -> Weights:
+    if hasattr(env.inner, "to_weights"):  # it says itself what of it can be written
+        return env.inner.to_weights(prefix)
+    return named(env, prefix)
+
+
+def _env_from_weights(env: Any, weights: Weights, prefix: str) -> Any:
+    # One that lives in Python has written nothing: the episodes that have just begun stay.
+    return unnamed(env, weights, prefix) if any(name.startswith(prefix) for name in weights) else env
 
 
 def named(tree: Any, prefix: str) -> Weights:

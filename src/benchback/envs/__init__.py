@@ -1,12 +1,14 @@
 """Environments by id, `suite/name`; importing this package imports no suite.
 
 Two kinds of arrays: JAX environments serve the JAX family directly and PyTorch over DLPack; native
-torch environments serve PyTorch alone, without JAX in the process.
+torch environments serve PyTorch alone, without JAX in the process. Host environments live in Python
+and serve every backend, with a transfer each way at every step.
 """
 
 from difflib import get_close_matches
 from importlib import import_module
-from typing import Literal
+from importlib.util import find_spec
+from typing import Any, Literal
 
 from benchback.envs.interface import Env
 from benchback.errors import InputError
@@ -44,8 +46,23 @@ TORCH = ("CartPole-v1", "Acrobot-v1", "MountainCar-v0", "Breakout-MinAtar")
 PROBES = ("OneStep", "TwoStep", "ActionReward", "ObsReward", "Truncated")
 CONTINUOUS_PROBES = ("Target", "ObsTarget")
 
-SUITES = {"gymnax": (*GYMNAX, *CONTINUOUS), "torch": TORCH, "probe": (*PROBES, *CONTINUOUS_PROBES)}
+GYMNASIUM = ("CartPole-v1", "Acrobot-v1", "MountainCar-v0")
+MUJOCO = ("HalfCheetah-v5", "Hopper-v5", "Walker2d-v5")
+ENVPOOL = ("CartPole-v1", "Pong-v5")
+CONTINUOUS_ENVPOOL = ("HalfCheetah-v4",)
+
+SUITES = {
+    "gymnax": (*GYMNAX, *CONTINUOUS),
+    "torch": TORCH,
+    "probe": (*PROBES, *CONTINUOUS_PROBES),
+    "gymnasium": (*GYMNASIUM, *MUJOCO),
+    "envpool": (*ENVPOOL, *CONTINUOUS_ENVPOOL),
+}
 """Suite -> the names of its environments; a suite is the module of the same name."""
+HOSTS = {"gymnasium": "any id that gymnasium has registered", "envpool": "any id that envpool lists"}
+"""Suites that live in Python -> which environments there are besides those named; these are tested."""
+EXTRAS = {"gymnasium": ("gymnasium", "mujoco"), "envpool": ("envpool", "envpool")}
+"""Suite -> the module that it needs and the extra of this package that installs it."""
 
 
 def ids() -> list[str]:
@@ -55,14 +72,42 @@ def ids() -> list[str]:
 
 def kind(id: str) -> Literal["discrete", "box"]:
     """The actions that environment `id` takes: one of a few, or real numbers."""
-    return "box" if id.partition("/")[2] in (*CONTINUOUS, *CONTINUOUS_PROBES) else "discrete"
+    suite, _, name = id.partition("/")
+    if suite in HOSTS and name not in SUITES[suite]:
+        return _suite(suite).kind(name)
+    return "box" if name in (*CONTINUOUS, *CONTINUOUS_PROBES, *MUJOCO, *CONTINUOUS_ENVPOOL) else "discrete"
 
 
 def check(id: str) -> None:
-    """Raise an InputError that names the remedy unless `id` is one of ours."""
-    if id not in ids():
+    """Raise an InputError that names the remedy unless `id` is one of ours and what it needs is installed."""
+    suite, _, name = id.partition("/")
+    if id not in ids() and not (suite in HOSTS and name):
         near = get_close_matches(id, ids(), n=1, cutoff=0) + get_close_matches(f"gymnax/{id}", ids(), n=1, cutoff=0.6)
         raise InputError(f"env={id} is unknown; did you mean {near[-1]}? `benchback list` shows all")
+    if suite in EXTRAS:
+        _check_installed(id, *EXTRAS[suite])
+    if id in [f"gymnasium/{name}" for name in MUJOCO]:
+        _check_installed(id, "mujoco", "mujoco")
+    if id not in ids():
+        _suite(suite).check(name)
+
+
+def _check_installed(id: str, module: str, extra: str) -> None:
+    if find_spec(module) is None:
+        remedy = f"pip install 'benchback[{extra}]', where there is a wheel for this platform"
+        raise InputError(f"env={id} needs {module}, which is not installed: {remedy}")
+
+
+def _suite(suite: str) -> Any:
+    """The suite's module; that its library does not load here is for the user to mend."""
+    try:
+        return import_module(f"benchback.envs.{suite}")
+    except ImportError as error:
+        if suite not in EXTRAS:
+            raise
+        module, extra = EXTRAS[suite]
+        remedy = f"pip install --force-reinstall 'benchback[{extra}]', or choose another suite"
+        raise InputError(f"suite {suite} cannot load {module} here ({error}): {remedy}") from None
 
 
 def make(id: str, num_envs: int, framework: Literal["jax", "torch"]) -> Env:
@@ -71,7 +116,17 @@ def make(id: str, num_envs: int, framework: Literal["jax", "torch"]) -> Env:
     suite, _, name = id.partition("/")
     if suite == "torch" and framework == "jax":
         raise InputError(f"env={id} is native to PyTorch; use backend pytorch, or gymnax/{name}")
-    env = import_module(f"benchback.envs.{suite}").make(name, num_envs)
+    if suite in HOSTS:
+        return import_module(f"benchback.envs.host.{framework}").serve(make_host(id, num_envs))
+    env = _suite(suite).make(name, num_envs)
     if env.framework == "jax" and framework == "torch":
         return import_module("benchback.envs.bridge").to_torch(env)
     return env
+
+
+def make_host(id: str, num_envs: int) -> Any:
+    """`num_envs` copies of a host environment, as Python sees them: NumPy in, NumPy out."""
+    check(id)
+    suite, _, name = id.partition("/")
+    copies = _suite(suite).make(name, num_envs)
+    return import_module("benchback.envs.host").Host(id, num_envs, copies)
