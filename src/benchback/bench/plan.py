@@ -148,13 +148,23 @@ MODES = {
 }
 START_S = 6.0
 """To start Python and import a framework."""
+CROSSING_S = 2e-4
+"""To an environment that lives in Python and back."""
+COPY_S = {"gymnasium": 3e-5, "envpool": 1e-5}
+"""A step of one copy of such an environment, by suite."""
 RATE = 40e9
 """Floating-point operations per second of one thread in matrix products."""
 CANARY_S = 1.0
 """The two canaries of a block."""
 MODEL_ERROR = 2.0
 """Factor by which the model may be wrong, either way."""
-OBSERVATION = {"Asterix-MinAtar": 400, "Breakout-MinAtar": 400, "Freeway-MinAtar": 700, "SpaceInvaders-MinAtar": 600}
+OBSERVATION = {
+    "Asterix-MinAtar": 400,
+    "Breakout-MinAtar": 400,
+    "Freeway-MinAtar": 700,
+    "SpaceInvaders-MinAtar": 600,
+    "Pong-v5": 28224,
+}
 RUN_BYTES = 6_000
 """Of a stored run without its samples."""
 CALL_BYTES = 350
@@ -167,12 +177,15 @@ def seconds_per_run(cell: Cell) -> float:
     run = cell.run
     family = registry.BACKENDS[run["backend"]].family
     mode = MODES[family].get(run["mode"], MODES["torch"]["compile"] if family == "torch" else COMPILED)
-    width = [OBSERVATION.get(run["env"].partition("/")[2], 6), *(run["hidden_sizes"] or MODEL_SIZES[run["model"]]), 2]
+    suite, _, name = run["env"].partition("/")
+    width = [OBSERVATION.get(name, 6), *(run["hidden_sizes"] or MODEL_SIZES[run["model"]]), 2]
     weights = 2 * sum(a * b for a, b in pairwise(width))
     batch = run["num_envs"] * run["num_steps"]
     # A forward pass is 2 operations per weight and sample, a gradient three times that.
     products_s = batch * 2 * weights * (1 + 3 * run["num_epochs"]) / (RATE * cell.threads)
-    overhead_s = run["num_steps"] * mode.step_s + run["num_epochs"] * run["num_minibatches"] * mode.gradient_s
+    crossing_s = CROSSING_S + COPY_S[suite] * run["num_envs"] if suite in COPY_S else 0.0
+    overhead_s = run["num_steps"] * (mode.step_s + crossing_s)
+    overhead_s += run["num_epochs"] * run["num_minibatches"] * mode.gradient_s
     return START_S + mode.compile_s + run["num_iterations"] * (products_s + overhead_s)
 
 

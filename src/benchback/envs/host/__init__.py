@@ -36,7 +36,7 @@ class Copies(NamedTuple):
 
 @dataclass
 class Crossings:
-    """What an environment outside of the program has cost so far."""
+    """What the steps of an environment outside of the program have cost so far."""
 
     transfers: int = 0
     """Times that arrays went over, in either direction."""
@@ -68,11 +68,9 @@ class Host:
 
     def reset(self, seed: int) -> tuple[int, np.ndarray]:
         """The turn that begins, and the first observations of new episodes."""
-        started = time.perf_counter()
         obs = self.copies.start(seed)
         self._episode_return[:], self._episode_length[:] = 0, 0
         self.turn += 1
-        self.crossings.seconds += time.perf_counter() - started
         return self.turn, obs
 
     def step(self, turn: int, action: np.ndarray) -> tuple[int, Step]:

@@ -28,7 +28,6 @@ def serve(host: Host) -> Env:
 
     def begin(seed: Any) -> tuple[np.uint32, np.ndarray]:
         turn, obs = host.reset(int(seed))
-        host.crossed(obs)
         return np.uint32(turn), obs
 
     def advance(turn: Any, action: Any) -> tuple[np.uint32, np.ndarray, np.ndarray, np.ndarray]:

@@ -20,7 +20,6 @@ def serve(host: Host) -> Env:
     def reset(generator: torch.Generator) -> EnvState:
         seed = torch.randint(2**32, (), generator=generator, device=generator.device, dtype=torch.int64)
         turn, obs = host.reset(int(seed))
-        host.crossed(obs)
         return EnvState(HostState(turn), torch.as_tensor(obs, device=generator.device), None, None)
 
     def draw(generator: torch.Generator, num_steps: int) -> UInt8[Tensor, "T 0"]:
