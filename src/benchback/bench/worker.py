@@ -195,7 +195,7 @@ def device_memory(framework: str) -> dict[str, float]:
     return {"peak_device_bytes": float(found["peak_bytes_in_use"])} if "peak_bytes_in_use" in found else {}
 
 
-def per_call(metrics: list[dict[str, Any]]) -> dict[str, list[Any]]:
+def per_call(metrics: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
     """Metrics by name, one value per iteration, in order."""
     import numpy as np
 

@@ -7,6 +7,8 @@ is not measured without it in the process here.
 
 import os
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import cache
 from typing import Any, Literal
@@ -47,8 +49,9 @@ def make(name: str, num_envs: int) -> Copies:
         seeds = (np.random.SeedSequence(seed).generate_state(num_envs) >> 1).tolist()
         threads = min(int(os.environ.get("OMP_NUM_THREADS", num_envs)), num_envs)
         # A pool is seeded when it is made.
-        pool = envpool.make(name, "gymnasium", num_envs=num_envs, num_threads=threads, seed=seeds)
-        return flat(pool.reset()[0])
+        with _unwarned():
+            pool = envpool.make(name, "gymnasium", num_envs=num_envs, num_threads=threads, seed=seeds)
+            return flat(pool.reset()[0])
 
     def advance(action: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         obs, reward, terminated, truncated, _ = pool.step(action.reshape(num_envs, *choices.shape))
@@ -64,7 +67,14 @@ def make(name: str, num_envs: int) -> Copies:
 
 @cache
 def _spaces(name: str) -> tuple[Any, Any]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of bounds that float32 rounds
+    with _unwarned():
         spec = envpool.make_spec(name)
         return spec.gymnasium_observation_space, spec.gymnasium_action_space
+
+
+@contextmanager
+def _unwarned() -> Iterator[None]:
+    """Without a word of bounds that float32 rounds."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*precision lowered")
+        yield

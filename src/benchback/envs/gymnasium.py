@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from difflib import get_close_matches
 from functools import cache
+from importlib import import_module
 from typing import Any, Literal
 
 import gymnasium
@@ -120,7 +121,7 @@ def _make(name: str) -> gymnasium.Env:
 def _unlogged() -> Iterator[None]:
     # For each copy of HalfCheetah it would print that its model file is old-fashioned, and write MUJOCO_LOG.TXT.
     try:
-        import mujoco
+        mujoco: Any = import_module("mujoco")
     except ImportError:
         yield
         return
