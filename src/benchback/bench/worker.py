@@ -70,7 +70,6 @@ def die_with(coordinator: int) -> None:
 def perform(job: Job) -> Record:
     """Build, run and measure. Everything that is not training happens before or after the clock."""
     from benchback import registry
-    from benchback.agent import networks
     from benchback.bench import clock
     from benchback.train import Run, environment
 
@@ -101,11 +100,9 @@ def perform(job: Job) -> Record:
     mark("finished")
     clock.check_finished(backend, metrics[-1], tape)
     samples = asdict(tape) | per_call(backend.fetch(metrics))
-    weights = agent.export(state)
     ledger = {
         **execution(job),
-        "parameters": sum(x.size for x in networks(weights).values()),
-        "optimiser_steps": sum(int(x) for name, x in weights.items() if name.endswith("adam/count")),
+        **learning(agent.export(state)),
         "env_steps_per_call": run.config.batch_size * run.length,
         "iterations_per_call": run.length,
         "calls": calls,
@@ -132,6 +129,16 @@ def execution(job: Job) -> dict[str, Any]:
         "threads": job.cell.threads,
         "processors": len(processors),
         "seed": job.seed,
+    }
+
+
+def learning(weights: dict[str, Any]) -> dict[str, int]:
+    """What was learnt, and in how many steps."""
+    from benchback.agent import networks
+
+    return {
+        "parameters": sum(x.size for x in networks(weights).values()),
+        "optimiser_steps": sum(int(x) for name, x in weights.items() if name.endswith("adam/count")),
     }
 
 
