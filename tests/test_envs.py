@@ -129,10 +129,10 @@ def test_gymnax_is_imported_without_what_it_draws_with() -> None:
 def test_a_suite_that_is_not_installed_names_its_extra(suite: str, monkeypatch: pytest.MonkeyPatch) -> None:
     id = f"{suite}/{envs.SUITES[suite][0]}"
     study = Study("absent", (Product({"env": [id]}),), min_blocks=1, max_blocks=1)
-    module = envs.EXTRAS[suite]
+    module, extra = envs.EXTRAS[suite]
     monkeypatch.setattr(sys, "path", [])
     monkeypatch.setattr(sys, "modules", {n: m for n, m in sys.modules.items() if n.partition(".")[0] != module})
-    words = rf"env={id} needs {suite}, which is not installed; pip install 'benchback\[{suite}\]'"
+    words = rf"env={id} needs {module}, which is not installed: pip install 'benchback\[{extra}\]'"
     with pytest.raises(InputError, match=words):
         envs.make(id, 1, "jax")
     with pytest.raises(InputError, match=words):

@@ -183,7 +183,7 @@ def advance(agent: Agent, state: Any) -> tuple[Any, Any]:
 def transplantable(run: Run, checkpoint: Checkpoint) -> Weights:
     """What of the checkpoint this run can take over: all of it, or network and optimiser from another family."""
     theirs = Run.from_dict(checkpoint.run)
-    if theirs.config.hidden != run.config.hidden or theirs.env.split("/")[1] != run.env.split("/")[1]:
+    if theirs.config.hidden != run.config.hidden or theirs.env.partition("/")[2] != run.env.partition("/")[2]:
         raise CheckpointError(
             f"the checkpoint is of {theirs.env} with layers {theirs.config.hidden}, the run of {run.env} with "
             f"{run.config.hidden}; train with the same env and hidden sizes"

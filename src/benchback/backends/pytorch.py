@@ -3,7 +3,7 @@
 torch compiles functions, so a mode rebuilds the agent with its inner functions replaced (`Agent.within`).
 An implementation offers them under these roles; what it does not offer runs in plain torch:
 
-- `env_step` (state, action, noise) -> state, Step: of an environment that JAX computes;
+- `env_step` (state, action, noise) -> state, Step: of an environment that JAX or Python computes;
 - `policy_step` (model, obs, noise) -> choice: a forward pass and a draw, beside such an environment;
 - `rollout_step` (model, state, noise) -> state, outcome: policy and environment in one, where the environment
   is torch's own; and `rollout_steps`, the same for all steps;

@@ -107,12 +107,14 @@ def _name(name: str) -> str:
 
 
 def _env_to_weights(env: EnvState, prefix: str) -> Weights:
-    if hasattr(env.inner, "to_weights"):  # not torch's, so it names its arrays itself
+    if hasattr(env.inner, "to_weights"):  # not torch's, so it names itself what can be written
         return env.inner.to_weights(prefix)
     return {name: copy(x) for name, x in _named(env, prefix).items()}
 
 
 def _env_from_weights(env: EnvState, weights: Weights, prefix: str) -> EnvState:
+    if not any(name.startswith(prefix) for name in weights):
+        return env  # it lives in Python and has written nothing: the episodes that have just begun stay
     if hasattr(env.inner, "from_weights"):
         return env.inner.from_weights(weights, prefix)
     tensors = _named(env, prefix).items()

@@ -147,8 +147,10 @@ def export(layout: Layout, state: Any) -> Weights:
         elif field.endswith("adam"):
             weights[f"{field}/count"] = _copy(part.count)
             weights |= layout.to_weights(part.mu, f"{field}/mean/") | layout.to_weights(part.nu, f"{field}/variance/")
-        elif field in (*DATA, "env"):
+        elif field in DATA:
             weights |= named(part, f"{field}/")
+        elif field == "env":
+            weights |= _env_to_weights(part, "env/")
         elif field == "key":
             weights |= named(part, "rng")
     return weights
@@ -177,9 +179,22 @@ def _transplanted(layout: Layout, weights: Weights, field: str, part: Any) -> An
         )
     if field in DATA and any(name.startswith(f"{field}/") for name in weights):
         return unnamed(part, weights, f"{field}/")
-    if field in ("env", "key") and "rng" in weights:
-        return unnamed(part, weights, "env/" if field == "env" else "rng")
+    if field == "env" and "rng" in weights:
+        return _env_from_weights(part, weights, "env/")
+    if field == "key" and "rng" in weights:
+        return unnamed(part, weights, "rng")
     return part
+
+
+def _env_to_weights(env: Any, prefix: str) -> Weights:
+    if hasattr(env.inner, "to_weights"):  # it says itself what of it can be written
+        return env.inner.to_weights(prefix)
+    return named(env, prefix)
+
+
+def _env_from_weights(env: Any, weights: Weights, prefix: str) -> Any:
+    # One that lives in Python has written nothing: the episodes that have just begun stay.
+    return unnamed(env, weights, prefix) if any(name.startswith(prefix) for name in weights) else env
 
 
 def named(tree: Any, prefix: str) -> Weights:

@@ -37,7 +37,9 @@ def measure(
 
 def step_seconds(id: str, num_envs: int) -> float:
     """Trimmed mean seconds of a step with random actions, in a compiled loop where the suite allows it."""
-    play = _torch_loop(id, num_envs) if id.startswith("torch/") else _jax_loop(id, num_envs)
+    suite = id.partition("/")[0]
+    loop = _torch_loop if suite == "torch" else _host_loop if suite in envs.HOSTS else _jax_loop
+    play = loop(id, num_envs)
     for repeat in range(WARM_UPS):
         play(repeat)
     times: list[float] = []
@@ -100,5 +102,23 @@ def _torch_loop(id: str, num_envs: int) -> Callable[[int], None]:
         with torch.no_grad():
             for t in range(STEPS):
                 state, _ = env.step(state, action[t], noise[t])
+
+    return play
+
+
+def _host_loop(id: str, num_envs: int) -> Callable[[int], None]:
+    host = envs.make_host(id, num_envs)
+    actions = host.copies.actions
+    turn, _ = host.reset(0)
+
+    def play(repeat: int) -> None:
+        nonlocal turn
+        chance = np.random.default_rng(repeat)
+        if actions.kind == "discrete":
+            action = chance.integers(actions.size, size=(STEPS, num_envs))
+        else:
+            action = chance.uniform(-1, 1, (STEPS, num_envs, actions.size))
+        for t in range(STEPS):
+            turn, _ = host.step(turn, action[t])
 
     return play

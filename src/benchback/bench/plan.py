@@ -148,6 +148,10 @@ MODES = {
 }
 START_S = 6.0
 """To start Python and import a framework."""
+CROSSING_S = 2e-4
+"""To an environment that lives in Python and back."""
+COPY_S = {"gymnasium": 3e-5, "envpool": 1e-5}
+"""A step of one copy of such an environment, by suite."""
 RATE = 40e9
 """Floating-point operations per second of one thread in matrix products."""
 CANARY_S = 1.0
@@ -159,6 +163,7 @@ OBSERVATION = {
     "Breakout-MinAtar": 400,
     "Freeway-MinAtar": 700,
     "SpaceInvaders-MinAtar": 600,
+    "Pong-v5": 28224,
     "Navix-Empty-8x8-v0": 192,
     "Navix-Empty-16x16-v0": 768,
     "humanoid": 244,
@@ -180,13 +185,15 @@ def seconds_per_run(cell: Cell) -> float:
     family = registry.BACKENDS[run["backend"]].family
     mode = MODES[family].get(run["mode"], MODES["torch"]["compile"] if family == "torch" else COMPILED)
     config = Run.from_dict(dict(run)).config
-    width = [OBSERVATION.get(run["env"].partition("/")[2], 6), *config.hidden, 2]
+    suite, _, name = run["env"].partition("/")
+    width = [OBSERVATION.get(name, 6), *config.hidden, 2]
     weights = 2 * sum(a * b for a, b in pairwise(width))
     # A forward pass is 2 operations per weight and sample, a gradient three times that.
     products_s = 2 * weights * (config.batch_size + 3 * config.gradient_rows) / (RATE * cell.threads)
-    overhead_s = config.batch_size / config.num_envs * mode.step_s + config.updates_per_iteration * mode.gradient_s
-    compile_s, step_s = SIMULATED.get(run["env"].partition("/")[0], (0.0, 0.0))
-    iteration_s = products_s + overhead_s + config.batch_size * step_s
+    compile_s, simulation_s = SIMULATED.get(suite, (0.0, 0.0))
+    crossing_s = CROSSING_S + COPY_S[suite] * config.num_envs if suite in COPY_S else 0.0
+    steps_s = config.batch_size / config.num_envs * (mode.step_s + crossing_s) + config.batch_size * simulation_s
+    iteration_s = products_s + steps_s + config.updates_per_iteration * mode.gradient_s
     return START_S + mode.compile_s + compile_s + config.num_iterations * iteration_s
 
 

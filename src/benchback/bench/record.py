@@ -106,7 +106,8 @@ class Record:
     """Seconds since the process was started: imported, built, initialised, first_call, finished."""
     ledger: Mapping[str, Any]
     """What was done, for fairness: parameters, optimiser_steps, env_steps_per_call, dtype, matmul_precision, threads,
-    sync points, compiles, versions, device, seed, cache state. Ledgers of compared runs must agree."""
+    sync points, compiles, versions, device, seed, cache state; of an environment that lives in Python, what crossed to
+    it and back in a call, and its share of the time. Ledgers of compared runs must agree."""
     memory: Mapping[str, float]
     """peak_rss_bytes, and peak_device_bytes where the device tells."""
 

@@ -11,8 +11,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +70,6 @@ def die_with(coordinator: int) -> None:
 def perform(job: Job) -> Record:
     """Build, run and measure. Everything that is not training happens before or after the clock."""
     from benchback import registry
-    from benchback.agent import networks
     from benchback.bench import clock
     from benchback.train import Run, environment
 
@@ -91,24 +90,26 @@ def perform(job: Job) -> Record:
     state = agent.init(run.seed, None)
     mark("initialised")
     calls = run.config.num_iterations // run.length
-    compiled_before = backend.compiles()
-    state, tape, metrics = clock.record_calls(agent, backend, state, calls, job.cell.timing, lambda: mark("first_call"))
+    compiled_before, crossed = backend.compiles(), [crossings(env)]
+
+    def first_done() -> None:
+        mark("first_call")
+        crossed.append(crossings(env))
+
+    state, tape, metrics = clock.record_calls(agent, backend, state, calls, job.cell.timing, first_done)
     mark("finished")
     clock.check_finished(backend, metrics[-1], tape)
     samples = asdict(tape) | per_call(backend.fetch(metrics))
-    weights = agent.export(state)
     ledger = {
         **execution(job),
-        "parameters": sum(x.size for x in networks(weights).values()),
-        "optimiser_steps": sum(int(x) for name, x in weights.items() if name.endswith("adam/count")),
+        **learning(agent.export(state)),
         "env_steps_per_call": run.config.batch_size * run.length,
         "iterations_per_call": run.length,
         "calls": calls,
-        "compiles": sum(tape.compiles),
         "compiles_to_initialise": compiled_before,
-        "host_syncs_per_call": max(tape.host_syncs[1:] or tape.host_syncs),
-        "transfers_per_call": max(tape.transfers),
-        "bridged": run.framework == "torch" and not run.env.startswith("torch/"),
+        **counts(tape),
+        "bridged": run.framework == "torch" and not run.env.startswith("torch/") and env.host is None,
+        **crossing(crossed, crossings(env), tape.total_s),
         "dtype": run.config.dtype,
         "cached_files_before": caches_before,
         "cached_files_after": cached_files(),
@@ -128,6 +129,46 @@ def execution(job: Job) -> dict[str, Any]:
         "threads": job.cell.threads,
         "processors": len(processors),
         "seed": job.seed,
+    }
+
+
+def learning(weights: dict[str, Any]) -> dict[str, int]:
+    """What was learnt, and in how many steps."""
+    from benchback.agent import networks
+
+    return {
+        "parameters": sum(x.size for x in networks(weights).values()),
+        "optimiser_steps": sum(int(x) for name, x in weights.items() if name.endswith("adam/count")),
+    }
+
+
+def counts(tape: Any) -> dict[str, int]:
+    """How often the run was compiled, waited for and read from."""
+    return {
+        "compiles": sum(tape.compiles),
+        "host_syncs_per_call": max(tape.host_syncs[1:] or tape.host_syncs),
+        "transfers_per_call": max(tape.transfers),
+    }
+
+
+def crossings(env: Any) -> Any:
+    """What an environment that lives in Python has counted so far; None for one within the program."""
+    return env.host and replace(env.host.crossings)
+
+
+def crossing(earlier: Sequence[Any], now: Any, total_s: Sequence[float]) -> dict[str, Any]:
+    """What going to the environment and back cost in a call, where it lives in Python, once everything is compiled.
+
+    `earlier` was counted before the first call and after it.
+    """
+    if now is None:
+        return {"host_env": False}
+    since, spent_s = (earlier[1], total_s[1:]) if len(total_s) > 1 else (earlier[0], total_s)
+    return {
+        "host_env": True,
+        "env_transfers_per_call": round((now.transfers - since.transfers) / len(spent_s)),
+        "env_bytes_per_call": round((now.bytes - since.bytes) / len(spent_s)),
+        "env_share": round((now.seconds - since.seconds) / sum(spent_s), 3),
     }
 
 
@@ -161,7 +202,7 @@ def device_memory(framework: str) -> dict[str, float]:
     return {"peak_device_bytes": float(found["peak_bytes_in_use"])} if "peak_bytes_in_use" in found else {}
 
 
-def per_call(metrics: list[dict[str, Any]]) -> dict[str, list[Any]]:
+def per_call(metrics: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
     """Metrics by name, one value per iteration, in order."""
     import numpy as np
 

@@ -85,3 +85,5 @@ class Env:
     """(source of randomness, T) -> noise of T steps, indexed by step along its first axis."""
     step: Callable[[EnvState, Any, Any], tuple[EnvState, Step]]
     """(state, actions of all environments, noise of one step) -> state, outcome."""
+    host: Any = None
+    """What lives in Python and counts the transfers to it; None where the environment is part of the program."""

@@ -9,12 +9,17 @@ from benchback.report.figures_parts import NAMES
 from benchback.report.figures_speed import CLAIM_COLUMNS, forest_chart
 from benchback.report.rows import height, panels, row_axis, row_names, spread_chart
 from benchback.report.table import Source
-from benchback.report.trust import LEDGER, LEDGER_MORE
+from benchback.report.trust import ledger_fields
+
+HOSTS = (
+    " An environment that lives in Python is stepped outside of the program; beside are what crosses to it and back in "
+    "a call, and its own share of the time of the calls after the first."
+)
 
 
 def section(source: Source) -> list[Figure]:
     """Sections 6 to 11."""
-    return [*memory(source.models), *fairness(), *noise(), failures(), *ease(), provenance()]
+    return [*memory(source.models), *fairness(source), *noise(), failures(), *ease(), provenance()]
 
 
 def memory(models: list[str]) -> list[Figure]:
@@ -68,7 +73,7 @@ def slopes() -> Figure:
     )
 
 
-def fairness() -> list[Figure]:
+def fairness(source: Source) -> list[Figure]:
     """Parity and ledgers."""
     parity = Figure(
         "parity",
@@ -80,14 +85,14 @@ def fairness() -> list[Figure]:
         {"implementation": "implementation", "verdict": "verdict", "levels": "levels", "code": "code"},
     )
     columns = {"variant": "variant", "env": "env", "model": "model", "timing": "timing"}
-    columns |= {name: name.replace("_", " ") for name in (*LEDGER, *LEDGER_MORE)}
+    columns |= {name: name.replace("_", " ") for name in ledger_fields(source)}
     ledger = Figure(
         "ledger",
         7,
         "Fairness ledger",
         "What was done in every cell. Compared runs may differ in their axes and what follows from them; the "
         "last column must "
-        "say nothing, or the pair is not compared.",
+        "say nothing, or the pair is not compared." + HOSTS * ("env_share" in columns),
         "ledger",
         columns | {"differs": "differs in"},
     )

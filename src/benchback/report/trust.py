@@ -13,6 +13,7 @@ from benchback.report.table import Source, by_cell, frame, keys
 
 LEDGER = ("parameters", "optimiser_steps", "env_steps_per_call", "iterations_per_call", "host_syncs_per_call")
 LEDGER_MORE = ("transfers_per_call", "bridged", "compiles", "dtype", "matmul_precision", "threads")
+LEDGER_HOST = ("env_transfers_per_call", "env_bytes_per_call", "env_share")
 
 
 def parity_table(source: Source) -> pl.DataFrame:
@@ -30,13 +31,19 @@ def parity_table(source: Source) -> pl.DataFrame:
 
 def ledger_table(source: Source) -> pl.DataFrame:
     """What the runs of every cell did, and in what they disagree with the others of their block beyond their axes."""
-    against = _disagreements(source)
+    against, fields = _disagreements(source), ledger_fields(source)
     rows = []
     for cell, runs in by_cell(source):
         ledger: Mapping[str, Any] = runs[0].sampled.ledger if runs[0].sampled else {}
-        row = keys(cell) | {name: _shown(ledger.get(name)) for name in (*LEDGER, *LEDGER_MORE)}
+        row = keys(cell) | {name: _shown(ledger.get(name)) for name in fields}
         rows.append(row | {"differs": "; ".join(against.get(cell.id, ())) or "nothing"})
     return frame(rows)
+
+
+def ledger_fields(source: Source) -> tuple[str, ...]:
+    """Fields of a ledger to show; what crosses to environments that live in Python, only where there is one."""
+    hosts = any(ran.sampled and ran.sampled.ledger.get("host_env") for ran in source.runs)
+    return (*LEDGER, *LEDGER_MORE, *(LEDGER_HOST if hosts else ()))
 
 
 def _shown(value: Any) -> str | None:

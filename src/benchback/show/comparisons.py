@@ -34,7 +34,8 @@ def print_matrix(as_json: bool) -> None:
             table(f"{algorithm}: {known.title}", ("backend", "framework", "modes (best in bold)", "units"), rows)
         )
     for suite, names in envs.SUITES.items():
-        console.print(f"[b]{suite}/[/b]  " + "  ".join(names), highlight=False)
+        more = f"  ... {envs.HOSTS[suite]}" if suite in envs.HOSTS else ""
+        console.print(f"[b]{suite}/[/b]  " + "  ".join(names) + more, highlight=False)
 
 
 def print_parity(rows: Iterable[Any], as_json: bool) -> bool:

@@ -1,0 +1,80 @@
+"""envpool environments: copies stepped together in C++ threads, as many as the run's other libraries may use.
+
+envpool starts an ended episode anew in the step after, whose action it ignores and whose reward is nought. Here the
+ended copies are reset at once, and alone: no such step is ever seen. Importing envpool imports JAX, so PyTorch
+is not measured without it in the process here.
+"""
+
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from difflib import get_close_matches
+from functools import cache
+from typing import Any, Literal
+
+import envpool
+import numpy as np
+
+from benchback.envs.gymnasium import actions_of, layout
+from benchback.envs.host import Copies
+from benchback.errors import InputError
+
+
+def check(name: str) -> None:
+    """Raise an InputError that names the nearest one unless envpool has `name`."""
+    known = envpool.list_all_envs()
+    if name not in known:
+        near = get_close_matches(name, known, n=1, cutoff=0)[0]
+        raise InputError(f"env=envpool/{name} is not one of envpool's; did you mean envpool/{near}?")
+
+
+@cache
+def kind(name: str) -> Literal["discrete", "box"]:
+    """The actions that the environment takes."""
+    return actions_of(_spaces(name)[1], f"envpool/{name}").kind
+
+
+def make(name: str, num_envs: int) -> Copies:
+    """The environment `name`, `num_envs` times."""
+    observations, choices = _spaces(name)
+    size, dtype = layout(observations, f"envpool/{name}")
+    pool: Any = None
+
+    def flat(obs: np.ndarray) -> np.ndarray:
+        return obs.reshape(len(obs), -1).astype(dtype, copy=False)
+
+    def start(seed: int) -> np.ndarray:
+        nonlocal pool
+        seeds = (np.random.SeedSequence(seed).generate_state(num_envs) >> 1).tolist()
+        threads = min(int(os.environ.get("OMP_NUM_THREADS", num_envs)), num_envs)
+        # A pool is seeded when it is made.
+        with _unwarned():
+            pool = envpool.make(name, "gymnasium", num_envs=num_envs, num_threads=threads, seed=seeds)
+            return flat(pool.reset()[0])
+
+    def advance(action: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        obs, reward, terminated, truncated, _ = pool.step(action.reshape(num_envs, *choices.shape))
+        return flat(obs), reward.astype(np.float32, copy=False), terminated, truncated
+
+    def restart(index: np.ndarray) -> np.ndarray:
+        obs, info = pool.reset(index.astype(np.int32))
+        # In whatever order they come back.
+        return flat(obs)[np.argsort(info["env_id"])]
+
+    return Copies(size, dtype, actions_of(choices, f"envpool/{name}"), start, advance, restart)
+
+
+@cache
+def _spaces(name: str) -> tuple[Any, Any]:
+    with _unwarned():
+        spec = envpool.make_spec(name)
+        return spec.gymnasium_observation_space, spec.gymnasium_action_space
+
+
+@contextmanager
+def _unwarned() -> Iterator[None]:
+    """Without a word of bounds that float32 rounds."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*precision lowered")
+        yield
