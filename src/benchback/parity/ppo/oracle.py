@@ -10,8 +10,9 @@ from collections.abc import Iterable
 import numpy as np
 
 from benchback.agent import Weights
+from benchback.algorithms.onpolicy import Transition
 from benchback.algorithms.ppo.config import Config
-from benchback.algorithms.ppo.loss import Minibatch, Transition
+from benchback.algorithms.ppo.loss import Minibatch
 from benchback.parity import oracle
 from benchback.parity.oracle import backward, clip_by_global_norm, forward, global_norm, widened
 
