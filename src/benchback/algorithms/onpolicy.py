@@ -50,6 +50,22 @@ def advantages(
     return math.gae(batch.reward, batch.value, next_value, terminated, done, gamma=hyper.gamma, lam=hyper.gae_lambda)
 
 
+def rewards_to_go(
+    math: ModuleType,
+    batch: Transition,
+    last_value: Any,
+    hyper: Any,
+    truncation: Literal["bootstrap", "terminal"],
+) -> Any:
+    """Discounted rewards from each step to the end of its episode, `[T, E]`; beyond a cut, what is expected there.
+
+    R_t = A_t + V(s_t) with lambda 1, where every value but those at a cut drops out: they are left out at once.
+    """
+    unvalued = batch._replace(value=0 * batch.value)
+    undiminished = hyper._replace(gae_lambda=0 * hyper.gae_lambda + 1)
+    return advantages(math, unvalued, last_value, undiminished, truncation)
+
+
 def episode_metrics(math: ModuleType, batch: Transition) -> dict[str, Any]:
     """Mean return and length of the episodes that ended in this rollout (NaN if none did), and their number."""
     done = batch.terminated | batch.truncated
