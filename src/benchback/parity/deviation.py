@@ -38,6 +38,18 @@ def mismatch(found: Any, expected: Any) -> float:
     return float(np.mean(found != expected)) if found.shape == expected.shape else np.inf
 
 
+def unlike(found: Any, expected: Any) -> float:
+    """Of actions: the share of discrete ones that are not equal; whether real-valued ones are not near."""
+    exact = np.issubdtype(np.asarray(expected).dtype, np.integer)
+    return mismatch(found, expected) if exact else float(not absolute(found, expected) <= 1e-5)
+
+
+def off_orthogonal(kernel: np.ndarray) -> float:
+    """How far the inner products of the kernel's shorter side are from the identity."""
+    gram = kernel @ kernel.T if kernel.shape[0] < kernel.shape[1] else kernel.T @ kernel
+    return absolute(gram, np.eye(len(gram)))
+
+
 def of_metrics(found: Mapping[str, Any], expected: Mapping[str, Any]) -> Iterator[Deviation]:
     """Every expected metric, relative to its size where that exceeds 1, since most are differences."""
     for name, value in expected.items():
