@@ -77,11 +77,16 @@ def trained(weights: Weights) -> Weights:
 
 def of_towers(quantity: str, found: Weights, expected: Weights) -> Iterator[Deviation]:
     """Arrays relative to the largest entry of their tower: a sum that all but cancels has no scale."""
-    for tower in sorted({name.split("/")[0] for name in expected}):
-        members = {name: x for name, x in expected.items() if name.split("/")[0] == tower}
+    for tower in sorted({_tower(name) for name in expected}):
+        members = {name: x for name, x in expected.items() if _tower(name) == tower}
         scale = max(np.max(np.abs(x)) for x in members.values())
         for name, x in members.items():
             yield quantity, absolute(found.get(name, np.nan), x) / scale
+
+
+def _tower(name: str) -> str:
+    """The spread of a policy belongs to its actor."""
+    return "actor" if name == "log_std" else name.split("/")[0]
 
 
 def section(weights: Weights, prefix: str) -> Weights:
