@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from benchback.agent import Weights
-from benchback.algorithms.ppo.loss import Minibatch, Transition
+from benchback.algorithms.onpolicy import Transition
+from benchback.algorithms.ppo.loss import Minibatch
 from benchback.parity import DTYPES, LEVELS, Row, deviation, measure
 from benchback.parity.execution import plan
 from benchback.parity.oracle import parameters

@@ -27,6 +27,7 @@ class Algorithm:
 
 ALGORITHMS = {
     "ppo": Algorithm("Proximal policy optimisation", ("discrete", "box"), "gymnax/CartPole-v1"),
+    "vpg": Algorithm("Vanilla policy gradient", ("discrete", "box"), "gymnax/CartPole-v1"),
 }
 
 

@@ -10,8 +10,9 @@ from typing import Any
 
 from benchback import envs, registry
 from benchback.agent import Agent, Backend
+from benchback.algorithms.onpolicy import Transition
 from benchback.algorithms.ppo.config import Config
-from benchback.algorithms.ppo.loss import Minibatch, Transition
+from benchback.algorithms.ppo.loss import Minibatch
 
 OPERATIONS = {
     "forward": "policy and argmax: one observation batch to actions, the model passed in the mode's own way",

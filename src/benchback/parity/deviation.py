@@ -38,6 +38,18 @@ def mismatch(found: Any, expected: Any) -> float:
     return float(np.mean(found != expected)) if found.shape == expected.shape else np.inf
 
 
+def unlike(found: Any, expected: Any) -> float:
+    """Of actions: the share of discrete ones that are not equal; whether real-valued ones are not near."""
+    exact = np.issubdtype(np.asarray(expected).dtype, np.integer)
+    return mismatch(found, expected) if exact else float(not absolute(found, expected) <= 1e-5)
+
+
+def off_orthogonal(kernel: np.ndarray) -> float:
+    """How far the inner products of the kernel's shorter side are from the identity."""
+    gram = kernel @ kernel.T if kernel.shape[0] < kernel.shape[1] else kernel.T @ kernel
+    return absolute(gram, np.eye(len(gram)))
+
+
 def of_metrics(found: Mapping[str, Any], expected: Mapping[str, Any]) -> Iterator[Deviation]:
     """Every expected metric, relative to its size where that exceeds 1, since most are differences."""
     for name, value in expected.items():
@@ -65,11 +77,16 @@ def trained(weights: Weights) -> Weights:
 
 def of_towers(quantity: str, found: Weights, expected: Weights) -> Iterator[Deviation]:
     """Arrays relative to the largest entry of their tower: a sum that all but cancels has no scale."""
-    for tower in sorted({name.split("/")[0] for name in expected}):
-        members = {name: x for name, x in expected.items() if name.split("/")[0] == tower}
+    for tower in sorted({_tower(name) for name in expected}):
+        members = {name: x for name, x in expected.items() if _tower(name) == tower}
         scale = max(np.max(np.abs(x)) for x in members.values())
         for name, x in members.items():
             yield quantity, absolute(found.get(name, np.nan), x) / scale
+
+
+def _tower(name: str) -> str:
+    """The spread of a policy belongs to its actor."""
+    return "actor" if name == "log_std" else name.split("/")[0]
 
 
 def section(weights: Weights, prefix: str) -> Weights:

@@ -1,6 +1,6 @@
 """L4, the same for every algorithm: a mode or a unit changes how an agent is run, not what it computes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -25,11 +25,16 @@ class Outcome(NamedTuple):
     weights: Weights
 
 
-def executions(subject: Subject, config: Any, kind: Literal["discrete", "box"] = "discrete") -> Iterator[Deviation]:
-    """Every execution of the plan against mode `none` in unit `phase`."""
+def executions(
+    subject: Subject,
+    config: Any,
+    kind: Literal["discrete", "box"] = "discrete",
+    chosen: Sequence[tuple[str, str]] = (),
+) -> Iterator[Deviation]:
+    """Every execution of the plan, or those chosen, against mode `none` in unit `phase`."""
     agent = subject.agent(config, kind)
     reference = _trained(subject, agent)
-    for mode, unit in plan(subject.spec):
+    for mode, unit in chosen or plan(subject.spec):
         try:
             executed = subject.execute(agent, mode, unit, NUM_ITERATIONS)
         except InputError:  # a mode that this machine cannot offer says so when it is asked for
@@ -38,15 +43,9 @@ def executions(subject: Subject, config: Any, kind: Literal["discrete", "box"] =
         optimised = subject.dtype == "float32" and (mode, unit) == best(subject.spec)
         with computing(subject.dtype, optimised=optimised):
             outcome = _trained(subject, executed)
-        yield f"greedy/{mode}/{unit}", _unlike(outcome.action, reference.action)
+        yield f"greedy/{mode}/{unit}", deviation.unlike(outcome.action, reference.action)
         for quantity, off in deviation.worst(_compared(outcome, reference)):
             yield f"{quantity}/{mode}/{unit}", off
-
-
-def _unlike(found: np.ndarray, expected: np.ndarray) -> float:
-    """Discrete actions must be equal, real-valued ones as near as weights."""
-    exact = np.issubdtype(expected.dtype, np.integer)
-    return deviation.mismatch(found, expected) if exact else float(deviation.absolute(found, expected) > 1e-5)
 
 
 def plan(spec: Spec) -> list[tuple[str, str]]:

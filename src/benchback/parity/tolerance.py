@@ -8,11 +8,20 @@ What is measured, on arrays a (found) and b (expected):
 - `gradient` (recovered from Adam's first mean), `mean`, `variance` (Adam's moments): max |a - b| relative to
   the largest |b| of the same tower, actor or critic;
 - `metric`, `episode`, `value`, `final_value`, `log_prob`: max |a - b| / max(1, |b|);
-- `initial_kernel`: how far its columns are from orthonormal, its scale divided out; `initial_bias`: max |a|;
+- `initial_kernel`: how far its columns are from orthonormal, its scale divided out; `initial_bias` and
+  `initial_log_std`: max |a - b|;
 - `greedy`, `action`, `count`, `dtype`, `names`: the share that is not equal.
 """
 
-EXACT = {"greedy": 0.0, "action": 0.0, "count": 0.0, "names": 0.0, "dtype": 0.0, "initial_bias": 0.0}
+EXACT = {
+    "greedy": 0.0,
+    "action": 0.0,
+    "count": 0.0,
+    "names": 0.0,
+    "dtype": 0.0,
+    "initial_bias": 0.0,
+    "initial_log_std": 0.0,
+}
 
 TOLERANCE = {
     "float32": {

@@ -9,8 +9,9 @@ import optax
 from jaxtyping import Array, Float, Int, Key, Shaped, UInt32
 
 from benchback.agent import Agent, Metrics, Weights
+from benchback.algorithms.onpolicy import Transition, distribution, episode_metrics
 from benchback.algorithms.ppo.config import Config, Hyper
-from benchback.algorithms.ppo.loss import Minibatch, Transition, distribution, episode_metrics, learnable, ppo_loss
+from benchback.algorithms.ppo.loss import Minibatch, learnable, ppo_loss
 from benchback.backends import xla
 from benchback.backends.purejax import LAYOUT, Layers, init_mlp, mlp
 from benchback.envs.interface import Env, EnvState, Step

@@ -7,8 +7,9 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from benchback.agent import Agent, Metrics, Weights
+from benchback.algorithms.onpolicy import Transition, distribution, episode_metrics
 from benchback.algorithms.ppo.config import Config, Hyper
-from benchback.algorithms.ppo.loss import Minibatch, Transition, distribution, episode_metrics, learnable, ppo_loss
+from benchback.algorithms.ppo.loss import Minibatch, learnable, ppo_loss
 from benchback.backends import pytorch, torch_state
 from benchback.backends.pytorch import MLP, Replace
 from benchback.envs.interface import Env, EnvState

@@ -10,7 +10,12 @@ from benchback.math.jax.schedules import linear_anneal
 
 
 def adam(
-    *, anneal: bool, steps_per_iteration: int, num_iterations: int, clip: bool = True, rate: str = "learning_rate"
+    *,
+    anneal: bool = False,
+    steps_per_iteration: int = 1,
+    num_iterations: int = 1,
+    clip: bool = True,
+    rate: str = "learning_rate",
 ) -> optax.GradientTransformationExtraArgs:
     """Clipped Adam (Kingma & Ba 2015) as an optax transformation; `update(..., hyper=hyper)`.
 

@@ -28,7 +28,12 @@ class Adam(NamedTuple):
 
 
 def adam(
-    *, anneal: bool, steps_per_iteration: int, num_iterations: int, clip: bool = True, rate: str = "learning_rate"
+    *,
+    anneal: bool = False,
+    steps_per_iteration: int = 1,
+    num_iterations: int = 1,
+    clip: bool = True,
+    rate: str = "learning_rate",
 ) -> Adam:
     """Clipped Adam (Kingma & Ba 2015) that works in place; `update(..., hyper=hyper)`.
 

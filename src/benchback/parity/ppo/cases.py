@@ -10,8 +10,9 @@ from itertools import pairwise
 import numpy as np
 
 from benchback.agent import Weights
+from benchback.algorithms.onpolicy import Transition
 from benchback.algorithms.ppo.config import Config
-from benchback.algorithms.ppo.loss import Minibatch, Transition
+from benchback.algorithms.ppo.loss import Minibatch
 from benchback.parity.environment import NUM_ACTIONS, OBSERVATION_SIZE
 from benchback.parity.oracle import fresh_adam, parameters
 from benchback.parity.ppo import oracle

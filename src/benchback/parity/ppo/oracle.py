@@ -10,9 +10,11 @@ from collections.abc import Iterable
 import numpy as np
 
 from benchback.agent import Weights
+from benchback.algorithms.onpolicy import Transition
 from benchback.algorithms.ppo.config import Config
-from benchback.algorithms.ppo.loss import Minibatch, Transition
+from benchback.algorithms.ppo.loss import Minibatch
 from benchback.parity import oracle
+from benchback.parity.onpolicy import advantage, episodes
 from benchback.parity.oracle import backward, clip_by_global_norm, forward, global_norm, widened
 
 Metrics = dict[str, float]
@@ -125,28 +127,7 @@ def learn(weights: Weights, minibatch: Minibatch, config: Config) -> tuple[Weigh
     return adam(weights, clip_by_global_norm(gradient, config.max_grad_norm), config), metrics
 
 
-# Advantages and the whole update.
-
-
-def advantage(batch: Transition, last_value: np.ndarray, config: Config) -> np.ndarray:
-    """Generalised advantage estimation, environment by environment, backwards in time, `[T, E]`.
-
-    A_t = delta_t + gamma lambda A_{t+1} within an episode, delta_t = r_t + gamma V(s_{t+1}) - V(s_t), where
-    V(s_{t+1}) is 0 after termination and the value of the final observation after truncation.
-    """
-    num_steps, num_envs = np.shape(batch.reward)
-    result = np.zeros((num_steps, num_envs))
-    for e in range(num_envs):
-        following_value, following_advantage = last_value[e], 0.0
-        for t in reversed(range(num_steps)):
-            if batch.terminated[t, e] or (batch.truncated[t, e] and config.truncation == "terminal"):
-                following_value, following_advantage = 0.0, 0.0
-            elif batch.truncated[t, e]:
-                following_value, following_advantage = batch.final_value[t, e], 0.0
-            delta = batch.reward[t, e] + config.gamma * following_value - batch.value[t, e]
-            result[t, e] = delta + config.gamma * config.gae_lambda * following_advantage
-            following_value, following_advantage = batch.value[t, e], result[t, e]
-    return result
+# The whole update.
 
 
 def update(
@@ -166,14 +147,3 @@ def update(
         history.append(metrics)
     mean = {name: float(np.mean([metrics[name] for metrics in history])) for name in history[0]}
     return weights, mean | episodes(batch)
-
-
-def episodes(batch: Transition) -> Metrics:
-    """Mean return and length of the episodes that ended (NaN if none did), and their number."""
-    done = batch.terminated | batch.truncated
-    number = int(done.sum())
-    return {
-        "episode_return": float(batch.episode_return[done].mean()) if number else float("nan"),
-        "episode_length": float(batch.episode_length[done].mean()) if number else float("nan"),
-        "episodes": number,
-    }

@@ -1,0 +1,1 @@
+"""Vanilla policy gradient, discrete and real-valued actions."""

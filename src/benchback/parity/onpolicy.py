@@ -1,0 +1,43 @@
+"""What the oracles of on-policy algorithms share, in plain NumPy and float64: advantages and episodes.
+
+Written from the equations, by a loop per environment. It takes only data from the rest of the project, no line that
+computes.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from benchback.algorithms.onpolicy import Transition
+
+
+def advantage(batch: Transition, last_value: np.ndarray, config: Any) -> np.ndarray:
+    """Generalised advantage estimation, environment by environment, backwards in time, `[T, E]`.
+
+    A_t = delta_t + gamma lambda A_{t+1} within an episode, delta_t = r_t + gamma V(s_{t+1}) - V(s_t), where
+    V(s_{t+1}) is 0 after termination and the value of the final observation after truncation.
+    """
+    num_steps, num_envs = np.shape(batch.reward)
+    result = np.zeros((num_steps, num_envs))
+    for e in range(num_envs):
+        following_value, following_advantage = last_value[e], 0.0
+        for t in reversed(range(num_steps)):
+            if batch.terminated[t, e] or (batch.truncated[t, e] and config.truncation == "terminal"):
+                following_value, following_advantage = 0.0, 0.0
+            elif batch.truncated[t, e]:
+                following_value, following_advantage = batch.final_value[t, e], 0.0
+            delta = batch.reward[t, e] + config.gamma * following_value - batch.value[t, e]
+            result[t, e] = delta + config.gamma * config.gae_lambda * following_advantage
+            following_value, following_advantage = batch.value[t, e], result[t, e]
+    return result
+
+
+def episodes(batch: Transition) -> dict[str, float]:
+    """Mean return and length of the episodes that ended (NaN if none did), and their number."""
+    done = batch.terminated | batch.truncated
+    number = int(done.sum())
+    return {
+        "episode_return": float(batch.episode_return[done].mean()) if number else float("nan"),
+        "episode_length": float(batch.episode_length[done].mean()) if number else float("nan"),
+        "episodes": number,
+    }

@@ -1,0 +1,148 @@
+"""What VPG is tried on: settings, weights, minibatches and a rollout, for a policy of each kind.
+
+All numbers, hyper-parameters included, are ones that float32 holds exactly. Both precisions and the
+oracle then start from the same values, and what deviates is the computing.
+"""
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+
+from benchback.agent import Weights
+from benchback.algorithms.onpolicy import Transition
+from benchback.algorithms.vpg.config import Config
+from benchback.algorithms.vpg.loss import Minibatch
+from benchback.parity.environment import ACTION_SIZE, NUM_ACTIONS, OBSERVATION_SIZE
+from benchback.parity.oracle import fresh_adam, of_towers, parameters
+from benchback.parity.vpg import oracle
+
+BASE = Config(
+    num_envs=8,
+    num_steps=8,
+    num_iterations=4,
+    num_value_steps=3,
+    hidden_sizes=(16, 16),
+    actor_learning_rate=2**-12,
+    critic_learning_rate=2**-10,
+    adam_beta1=1 - 2**-3,
+    adam_beta2=1 - 2**-10,
+    adam_epsilon=2**-17,
+    gamma=1 - 2**-6,
+    gae_lambda=1 - 2**-4,
+)
+
+TERMINAL = replace(BASE, truncation="terminal")
+"""The other side of the switch."""
+
+TINY = replace(BASE, num_envs=4, num_steps=4, num_value_steps=2, hidden_sizes=(8,))
+"""The least that has everything: compiling it costs more than running it."""
+
+Kind = Literal["discrete", "box"]
+KINDS: tuple[Kind, ...] = ("discrete", "box")
+TOWERS = {"actor_adam": ("actor", "log_std"), "critic_adam": ("critic",)}
+"""Optimiser -> what it optimises."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One step of the policy and one of the value to be taken."""
+
+    kind: Kind
+    weights: Weights
+    minibatch: Minibatch
+
+
+def network(random: np.random.Generator, kind: Kind) -> Weights:
+    """Weights that make values, means and log-odds of the order of one, beside fresh Adams."""
+    weights = {}
+    for tower, outputs in (("actor", NUM_ACTIONS if kind == "discrete" else ACTION_SIZE), ("critic", 1)):
+        widths = (OBSERVATION_SIZE, *BASE.hidden, outputs)
+        for i, (fan_in, fan_out) in enumerate(pairwise(widths)):
+            weights[f"{tower}/{i}/kernel"] = 1.5 * random.normal(size=(fan_in, fan_out)) / np.sqrt(fan_in)
+            weights[f"{tower}/{i}/bias"] = 0.1 * random.normal(size=fan_out)
+    if kind == "box":
+        weights["log_std"] = random.uniform(-1, 0.5, size=ACTION_SIZE)
+    adams = [fresh_adam(of_towers(weights, towers), section) for section, towers in TOWERS.items()]
+    return _exact(weights | adams[0] | adams[1])
+
+
+def midway(weights: Weights, random: np.random.Generator) -> Weights:
+    """The same network with Adams in the middle of training."""
+    result = dict(weights)
+    for section, towers in TOWERS.items():
+        for name, x in of_towers(parameters(weights), towers).items():
+            result[f"{section}/mean/{name}"] = 0.01 * random.normal(size=x.shape)
+            result[f"{section}/variance/{name}"] = 1e-4 * random.random(size=x.shape)
+    return _exact(result) | {"actor_adam/count": np.array(3, np.int32), "critic_adam/count": np.array(9, np.int32)}
+
+
+def minibatch(weights: Weights, random: np.random.Generator, kind: Kind, binary: bool = False) -> Minibatch:
+    """As many rows as a rollout of BASE has; `binary`: with observations of type bool, as MinAtar gives them."""
+    obs = random.normal(size=(BASE.batch_size, OBSERVATION_SIZE))
+    obs = obs > 0 if binary else obs
+    action = _actions(parameters(weights), obs, random, kind)
+    log_prob = oracle.log_prob(parameters(weights), obs, action) + 0.2 * random.normal(size=len(obs))
+    advantage = random.normal(size=len(obs)) + 0.5
+    target = oracle.value(parameters(weights), obs) + random.normal(size=len(obs))
+    return Minibatch(*map(_rounded, (obs, action, log_prob, advantage, target)))
+
+
+def transitions(weights: Weights, config: Config, random: np.random.Generator, kind: Kind) -> Transition:
+    """A rollout whose episodes end in every way: terminated, truncated, both, also on the last step."""
+    shape = config.num_steps, config.num_envs
+    obs = random.normal(size=(*shape, OBSERVATION_SIZE))
+    action = _actions(parameters(weights), obs, random, kind)
+    terminated, truncated = random.random(shape) < 0.15, random.random(shape) < 0.15
+    terminated[2, 0] = truncated[2, 0] = True
+    # The last step of environments 0 to 3: ongoing, terminated, truncated, both.
+    terminated[-1, :4] = False, True, False, True
+    truncated[-1, :4] = False, False, True, True
+    batch = Transition(
+        obs=obs,
+        action=action,
+        log_prob=oracle.log_prob(parameters(weights), obs, action) + 0.2 * random.normal(size=shape),
+        value=oracle.value(parameters(weights), obs) + 0.2 * random.normal(size=shape),
+        reward=random.normal(size=shape),
+        terminated=terminated,
+        truncated=truncated,
+        final_value=random.normal(size=shape),
+        episode_return=random.normal(size=shape),
+        episode_length=random.integers(1, 100, size=shape).astype(np.int32),
+    )
+    return Transition(*map(_rounded, batch))
+
+
+def _actions(weights: Weights, obs: np.ndarray, random: np.random.Generator, kind: Kind) -> np.ndarray:
+    """Any of the discrete ones; or draws of the policy, some of them beyond the bounds of the environment."""
+    if kind == "discrete":
+        return random.integers(NUM_ACTIONS, size=obs.shape[:-1]).astype(np.int32)
+    return oracle.head(weights, obs) + np.exp(weights["log_std"]) * random.normal(size=(*obs.shape[:-1], ACTION_SIZE))
+
+
+def single_steps(kind: Kind) -> list[Case]:
+    """Observations of both types, fresh Adams and some midway."""
+    random = np.random.default_rng(0)
+    weights = network(random, kind)
+    data = [minibatch(weights, random, kind, binary) for binary in (False, True)]
+    return [
+        Case(kind, *start) for start in ((weights, data[0]), (weights, data[1]), (midway(weights, random), data[0]))
+    ]
+
+
+def twenty_steps(kind: Kind) -> tuple[Weights, list[Minibatch]]:
+    """Weights, and twenty minibatches."""
+    random = np.random.default_rng(1)
+    weights = network(random, kind)
+    return weights, [minibatch(weights, random, kind) for _ in range(20)]
+
+
+def _rounded(x: np.ndarray) -> np.ndarray:
+    """`x` as float32 holds it; other types as they are."""
+    return x.astype(np.float32) if np.issubdtype(x.dtype, np.floating) else x
+
+
+def _exact(weights: Weights) -> Weights:
+    """`weights` rounded to float32 and written in float64, as the oracle wants them."""
+    return {name: _rounded(x).astype(float) if x.ndim else x for name, x in weights.items()}

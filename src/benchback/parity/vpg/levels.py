@@ -1,0 +1,170 @@
+"""The five levels for VPG, each with a policy of either kind."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchback.agent import Weights
+from benchback.parity import deviation, environment
+from benchback.parity.deviation import Deviation, worst
+from benchback.parity.execution import best, executions
+from benchback.parity.oracle import parameters
+from benchback.parity.subject import Subject
+from benchback.parity.vpg import cases, oracle
+from benchback.parity.vpg.cases import Kind
+
+SEED = 7
+REFERENCE = "purejax"
+"""Whose actions the JAX family must take."""
+NUM_ITERATIONS = 2
+
+
+def _either(level: Callable[[Subject, Kind], Iterator[Deviation]]) -> Callable[[Subject], Iterator[Deviation]]:
+    """The level with a policy of each kind, and the worse of both."""
+    return lambda subject: worst(d for kind in cases.KINDS for d in level(subject, kind))
+
+
+def forward(subject: Subject, kind: Kind) -> Iterator[Deviation]:
+    """L0: greedy actions, and what a rollout says of the observations it met; then the initial weights."""
+    random = np.random.default_rng(2)
+    weights = cases.network(random, kind)
+    obs = cases.minibatch(weights, random, kind).obs
+    agent = subject.agent(cases.BASE, kind)
+    action = subject.fetch({"action": agent.act(agent.init(SEED, weights), subject.place(obs))})["action"]
+    yield "greedy", deviation.unlike(action, oracle.greedy(weights, obs))
+
+    batch = subject.fetch(agent.rollout(agent.init(SEED, weights))[1])
+    final_obs = environment.successor(np, batch.obs.astype(float), batch.action)[batch.truncated]
+    said = {
+        "log_prob": (batch.log_prob, oracle.log_prob(weights, batch.obs, batch.action)),
+        "value": (batch.value, oracle.value(weights, batch.obs)),
+        "final_value": (batch.final_value[batch.truncated], oracle.value(weights, final_obs)),
+    }
+    for quantity, (found, expected) in said.items():
+        yield quantity, deviation.relative(found, expected, floor=1.0)
+    yield from initial_weights(agent.export(agent.init(SEED, None)))
+
+
+def initial_weights(weights: Weights) -> Iterator[Deviation]:
+    """Kernels against orthogonal ones: scale sqrt 2, and 0.01 and 1 for the heads; the others against constants."""
+    depth = len(cases.BASE.hidden)
+    scale = {f"actor/{depth}/kernel": 0.01, f"critic/{depth}/kernel": 1.0}
+    for name, x in parameters(weights).items():
+        if name.endswith("kernel"):
+            yield "initial_kernel", deviation.off_orthogonal(x / scale.get(name, 2**0.5))
+        elif name.endswith("bias"):
+            yield "initial_bias", deviation.absolute(x, np.zeros_like(x))
+        else:
+            yield "initial_log_std", deviation.absolute(x, np.full_like(x, cases.BASE.initial_log_std))
+
+
+def one_step(subject: Subject, kind: Kind) -> Iterator[Deviation]:
+    """L1: one step of the policy and one of the value on each case."""
+    for case in cases.single_steps(kind):
+        yield from _one_step(subject, case)
+
+
+def _one_step(subject: Subject, case: cases.Case) -> Iterator[Deviation]:
+    agent = subject.agent(cases.BASE, case.kind)
+    state, metrics = agent.learn(agent.init(SEED, case.weights), subject.place_all(case.minibatch))
+    found = agent.export(state)
+    expected, expected_metrics = oracle.learn(case.weights, case.minibatch, cases.BASE)
+    yield from deviation.of_metrics(subject.fetch(metrics), expected_metrics)
+    yield from deviation.of_weights(found, expected)
+    if case.weights["actor_adam/count"] == 0:
+        yield from deviation.of_towers("gradient", _gradient(found), _gradient(expected))
+    trained = [x for name, x in found.items() if name in expected and not name.endswith("adam/count")]
+    yield "dtype", float(np.mean([x.dtype != subject.dtype for x in trained]))
+
+
+def _gradient(weights: Weights) -> Weights:
+    """Of the first step: Adam's first mean is the gradient times 1 - beta1."""
+    means = [deviation.section(weights, f"{adam}/mean/") for adam in cases.TOWERS]
+    return {name: x / (1 - cases.BASE.adam_beta1) for mean in means for name, x in mean.items()}
+
+
+def twenty_steps(subject: Subject, kind: Kind) -> Iterator[Deviation]:
+    """L2: twenty steps of each, where small differences would add up."""
+    expected, minibatches = cases.twenty_steps(kind)
+    agent = subject.agent(cases.BASE, kind)
+    state = agent.init(SEED, expected)
+    for minibatch in minibatches:
+        state, metrics = agent.learn(state, subject.place_all(minibatch))
+        expected, expected_metrics = oracle.learn(expected, minibatch, cases.BASE)
+        yield from deviation.of_metrics(subject.fetch(metrics), expected_metrics)
+    yield from deviation.of_weights(agent.export(state), expected)
+
+
+def update(subject: Subject, kind: Kind) -> Iterator[Deviation]:
+    """L3: whole updates on given rollouts and whole iterations; the switch the other way where it costs less."""
+    yield from _given_rollout(subject, cases.BASE, kind)
+    if kind == "discrete":
+        yield from _given_rollout(subject, cases.TERMINAL, kind)
+    yield from _iterations(subject, kind)
+
+
+def _given_rollout(subject: Subject, config: Any, kind: Kind) -> Iterator[Deviation]:
+    """An update on episodes that end in every way, from Adams midway."""
+    random = np.random.default_rng(3)
+    weights = cases.midway(cases.network(random, kind), random)
+    batch = cases.transitions(weights, config, random, kind)
+    agent = subject.agent(config, kind)
+    # A given rollout must end where a fresh state begins.
+    last_obs = agent.export(agent.init(SEED, None))["env/obs"]
+    state, metrics = agent.update(agent.init(SEED, weights), subject.place_all(batch))
+    expected, expected_metrics = oracle.update(weights, batch, last_obs, config)
+    yield from deviation.of_metrics(subject.fetch(metrics), expected_metrics)
+    yield from deviation.of_weights(agent.export(state), expected)
+
+
+class Iteration(NamedTuple):
+    """What one iteration did."""
+
+    batch: Any
+    last_obs: np.ndarray
+    metrics: dict[str, Any]
+    after: Weights
+
+
+def _iterations(subject: Subject, kind: Kind) -> Iterator[Deviation]:
+    """Rollouts and updates in turn: learning equal to the oracle's, in the JAX family actions to the reference's."""
+    expected = cases.network(np.random.default_rng(5), kind)
+    history = _history(subject, expected, kind)
+    known = replace(subject, backend=REFERENCE) if subject.spec.family == "jax" else subject
+    reference = _history(known, expected, kind) if known != subject else history
+    for ours, theirs in zip(history, reference, strict=True):
+        expected, metrics = oracle.update(expected, ours.batch, ours.last_obs, cases.BASE)
+        yield "action/iteration", deviation.unlike(ours.batch.action, theirs.batch.action)
+        found = [*deviation.of_metrics(ours.metrics, metrics), *deviation.of_weights(ours.after, expected)]
+        yield from ((f"{quantity}/iteration", off) for quantity, off in found)
+
+
+def _history(subject: Subject, weights: Weights, kind: Kind) -> list[Iteration]:
+    agent = subject.agent(cases.BASE, kind)
+    state = agent.init(SEED, weights)
+    history = []
+    for _ in range(NUM_ITERATIONS):
+        state, batch = agent.rollout(state)
+        # Fetched before the update may overwrite it.
+        fetched, last_obs = subject.fetch(batch), agent.export(state)["env/obs"]
+        state, metrics = agent.update(state, batch)
+        history.append(Iteration(fetched, last_obs, subject.fetch(metrics), agent.export(state)))
+    return history
+
+
+def execution(subject: Subject) -> Iterator[Deviation]:
+    """L4: every mode and unit with discrete actions, the best of both with real-valued ones too."""
+    yield from executions(subject, cases.TINY)
+    for quantity, off in executions(subject, cases.TINY, "box", [best(subject.spec)]):
+        yield f"{quantity}/box", off
+
+
+LEVELS = {
+    "L0": _either(forward),
+    "L1": _either(one_step),
+    "L2": _either(twenty_steps),
+    "L3": _either(update),
+    "L4": execution,
+}

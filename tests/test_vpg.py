@@ -1,0 +1,538 @@
+"""VPG keeps what every algorithm promises: parity, the laws of the contract, known values, checkpoints, learning."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from functools import cache
+from importlib import import_module
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from test_contract import IN_PROCESS, different
+
+from benchback import checkpoint, envs, registry
+from benchback.agent import Agent, Backend, Weights
+from benchback.algorithms.onpolicy import Transition, advantages
+from benchback.algorithms.vpg.config import Config
+from benchback.algorithms.vpg.loss import Minibatch
+from benchback.checkpoint import Checkpoint
+from benchback.errors import InputError
+from benchback.parity import Row, measure
+from benchback.parity.execution import best, executions, plan
+from benchback.parity.oracle import of_towers, parameters
+from benchback.parity.subject import Subject, computing
+from benchback.parity.tolerance import TOLERANCE
+from benchback.parity.vpg import cases, oracle
+from benchback.registry import BACKENDS
+from benchback.train import Run, advance, evaluate, network_of, train
+
+FAMILIES = {"purejax": "jax", "pytorch": "torch"}
+JAX = [name for name, spec in BACKENDS.items() if spec.family == "jax"]
+TINY = Config(num_envs=4, num_steps=8, num_value_steps=3, num_iterations=4, hidden_sizes=(8, 8))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _quick_to_compile() -> Iterator[None]:
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+# Parity.
+
+
+MEASURED = {"float32": ("L0", "L1", "L2", "L3"), "float64": ("L0", "L1", "L2")}
+
+
+@cache
+def rows(dtype: str) -> list[Row]:
+    """One measurement for all tests of a precision: backends share what they compile."""
+    return list(measure("vpg", list(BACKENDS), [dtype], MEASURED[dtype]))
+
+
+METRICS = {"policy_loss", "entropy", "approximate_kl", "actor_grad_norm", "value_loss", "critic_grad_norm"}
+LOSS = {f"metric/{name}" for name in METRICS}
+EPISODES = {"episode/episode_return", "episode/episode_length", "episode/episodes"}
+STATE = {"weight", "mean", "variance", "count", "names"}
+INITIAL = {"initial_kernel", "initial_bias", "initial_log_std"}
+EXPECTED = {
+    "L0": {"greedy", "log_prob", "value", "final_value"} | INITIAL,
+    "L1": LOSS | STATE | {"gradient", "dtype"},
+    "L2": LOSS | STATE,
+    "L3": (whole := LOSS | STATE | EPISODES) | {f"{quantity}/iteration" for quantity in whole | {"action"}},
+}
+"""What a backend cannot leave out."""
+
+
+@pytest.mark.parametrize(("dtype", "level"), [(dtype, level) for dtype in MEASURED for level in MEASURED[dtype]])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_backend_is_within_tolerance_in_every_quantity(backend: str, level: str, dtype: str) -> None:
+    found = [row for row in rows(dtype) if (row.backend, row.level) == (backend, level)]
+    assert {row.quantity for row in found} == EXPECTED[level]
+    assert [row for row in found if not row.ok] == []
+
+
+@pytest.mark.parametrize("backend", JAX)
+@pytest.mark.parametrize("kind", cases.KINDS)
+def test_the_best_mode_in_the_widest_unit_changes_nothing(backend: str, kind: cases.Kind) -> None:
+    subject = Subject("vpg", backend, "float32", {})
+    with computing("float32", optimised=False):
+        found = list(executions(subject, cases.TINY, kind, [best(BACKENDS[backend])]))
+    assert_within_tolerance(found)
+
+
+@pytest.mark.parametrize("backend", ["linen"])
+def test_no_mode_and_no_unit_changes_anything(backend: str) -> None:
+    subject = Subject("vpg", backend, "float32", {})
+    with computing("float32", optimised=False):
+        found = list(executions(subject, cases.TINY, "discrete", plan(BACKENDS[backend])[:-1]))
+    assert_within_tolerance(found)
+
+
+def assert_within_tolerance(found: list[tuple[str, float]]) -> None:
+    assert {quantity.split("/")[0] for quantity, _ in found} == STATE | {"metric", "episode", "greedy"}
+    assert [(q, off) for q, off in found if not off <= TOLERANCE["float32"]["L4"][q.split("/")[0]]] == []
+
+
+def test_torch_modes_change_nothing() -> None:
+    """In a process without annotation checks, which torch.compile cannot see through."""
+    code = """
+import json
+from benchback.parity.execution import executions
+from benchback.parity.subject import Subject, computing
+from benchback.parity.vpg import cases
+with computing("float32", optimised=False):
+    subject = Subject("vpg", "pytorch", "float32", {})
+    chosen = [("script", "phase"), ("compile", "iteration")]
+    print(json.dumps(list(executions(subject, cases.TINY, "box", chosen))))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    assert_within_tolerance(json.loads(done.stdout.splitlines()[-1]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_every_execution_of_every_backend_is_within_tolerance(backend: str) -> None:
+    code = f"""
+import json
+from dataclasses import asdict
+from benchback.parity import measure
+print(json.dumps([asdict(row) for row in measure("vpg", [{backend!r}], levels=["L4"])]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=1200)
+    assert done.returncode == 0, done.stderr
+    assert [row for row in json.loads(done.stdout.splitlines()[-1]) if not Row(**row).ok] == []
+
+
+# What they are tried on, and the oracle.
+
+
+def test_real_valued_actions_go_beyond_the_bounds_and_rollouts_end_in_every_way() -> None:
+    random = np.random.default_rng(3)
+    batch = cases.transitions(cases.network(random, "box"), cases.BASE, random, "box")
+    outside = np.abs(batch.action) > 1.5
+    assert 0 < outside.mean() < 1
+    assert len(set(zip(batch.terminated.ravel(), batch.truncated.ravel(), strict=True))) == 4
+
+
+@pytest.mark.parametrize("kind", cases.KINDS)
+def test_float32_holds_every_number_of_the_cases(kind: cases.Kind) -> None:
+    assert all(np.float32(x) == x for x in cases.BASE.hyper)
+    for case in cases.single_steps(kind):
+        assert all(np.array_equal(x, x.astype(np.float32)) for x in case.weights.values())
+
+
+@pytest.mark.parametrize(
+    ("objective", "adam"), [("policy_objective", "actor_adam"), ("value_objective", "critic_adam")]
+)
+@pytest.mark.parametrize("kind", cases.KINDS)
+def test_oracle_gradient_equals_finite_differences(kind: cases.Kind, objective: str, adam: str) -> None:
+    case = cases.single_steps(kind)[0]
+    minibatch = Minibatch(*(x.astype(float) if x.dtype == np.float32 else x for x in case.minibatch))
+    of = getattr(oracle, objective)
+
+    def loss(name: str, index: tuple[int, ...], step: float) -> float:
+        moved = case.weights[name].copy()
+        moved[index] += step
+        return of(case.weights | {name: moved}, minibatch)[0]
+
+    _, found = of(case.weights, minibatch)
+    assert found.keys() == of_towers(parameters(case.weights), cases.TOWERS[adam]).keys()
+    for name, gradient in found.items():
+        for index in np.ndindex(gradient.shape):
+            expected = (loss(name, index, 1e-6) - loss(name, index, -1e-6)) / 2e-6
+            assert gradient[index] == pytest.approx(expected, abs=3e-9)
+
+
+def rollout(**fields: object) -> Transition:
+    """Three steps of one environment: reward 1, value 0.25, nothing ends."""
+    column = {name: np.full((3, 1), 0.25) for name in Transition._fields}
+    flags = {name: np.zeros((3, 1), bool) for name in ("terminated", "truncated")}
+    given = {name: np.reshape(x, (3, 1)) for name, x in fields.items()}
+    return Transition(**column | flags | {"reward": np.ones((3, 1))} | given)
+
+
+@pytest.mark.parametrize(
+    ("batch", "truncation", "expected"),
+    [
+        # 16 stands for what follows the rollout, 8 for what would have followed the cut.
+        (rollout(), "bootstrap", [1 + 0.5 + 0.25 + 2, 1 + 0.5 + 4, 1 + 8]),
+        (rollout(terminated=[False, True, False]), "bootstrap", [1.5, 1, 9]),
+        (rollout(truncated=[False, True, False], final_value=[0, 8, 0]), "bootstrap", [1.5 + 2, 1 + 4, 9]),
+        (rollout(truncated=[False, True, False], final_value=[0, 8, 0]), "terminal", [1.5, 1, 9]),
+    ],
+)
+def test_oracle_rewards_to_go_are_discounted_sums(batch: Transition, truncation: Any, expected: list[float]) -> None:
+    config = replace(cases.BASE, gamma=0.5, truncation=truncation)
+    np.testing.assert_allclose(oracle.rewards_to_go(batch, np.array([16.0]), config)[:, 0], expected)
+
+
+# Known mistakes, made on purpose: each must be caught, and the check that catches it must pass without it.
+
+
+def caught(backend: str, level: str) -> set[str]:
+    return {row.quantity for row in measure("vpg", [backend], ["float32"], [level]) if not row.ok}
+
+
+@pytest.fixture
+def mutate(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str, Callable[[Any], Any]], None]:
+    """Replace the function `name` of a module by a wrong one."""
+
+    def replace_by(module: str, name: str, wrong: Callable[[Any], Any]) -> None:
+        target = import_module(module)
+        monkeypatch.setattr(target, name, wrong(getattr(target, name)))
+
+    return replace_by
+
+
+def not_standardised(right: Any) -> Any:
+    """Advantages as they are."""
+    return lambda advantage: advantage
+
+
+def sample_deviation(right: Any) -> Any:
+    """ddof=1 in place of 0."""
+    return lambda x: right(x) * ((len(x) - 1) / len(x)) ** 0.5
+
+
+def at_the_policy_s_rate(right: Any) -> Any:
+    """The value fitted by the policy's optimiser."""
+    return lambda **options: right(**options | {"rate": "actor_learning_rate"})
+
+
+def log_prob_of_clipped(right: Any) -> Any:
+    """The action as the environment takes it in place of the one that was drawn."""
+    return lambda head, action: right(head, action.clip(-1.5, 1.5))
+
+
+def log_std_for_std(right: Any) -> Any:
+    """A standard deviation taken for its logarithm."""
+    log = {"benchback.math.jax.gaussian": jnp.log, "benchback.math.torch.gaussian": torch.log}[right.__module__]
+    return lambda mean, log_std: right(mean, log(abs(log_std)))
+
+
+def no_bootstrap(right: Any) -> Any:
+    """A time limit taken for the end of all reward."""
+    return lambda value, last_value, final_value, cut: right(value, last_value, 0 * final_value, cut)
+
+
+MISTAKES = {
+    "not_standardised": ("L1", "", "standardise", not_standardised),
+    "sample_deviation": ("L1", "", "standardise", sample_deviation),
+    "at_the_policy_s_rate": ("L1", "", "adam", at_the_policy_s_rate),
+    "log_prob_of_clipped": ("L1", ".gaussian", "log_prob", log_prob_of_clipped),
+    "log_std_for_std": ("L1", ".gaussian", "parameters", log_std_for_std),
+    "no_bootstrap": ("L3", "", "successor_value", no_bootstrap),
+}
+
+
+@pytest.mark.parametrize("backend", FAMILIES)
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistake_in_the_maths_is_caught(mistake: str, backend: str, mutate: Callable[..., None]) -> None:
+    level, module, name, wrong = MISTAKES[mistake]
+    assert all(row.ok for row in rows("float32") if (row.backend, row.level) == (backend, level))
+    mutate(f"benchback.math.{FAMILIES[backend]}{module}", name, wrong)
+    assert "weight" in caught(backend, level)
+
+
+def lambda_returns(right: Any) -> Any:
+    """Values fitted to lambda-returns in place of rewards-to-go."""
+
+    def wrong(math: Any, batch: Any, last_value: Any, hyper: Any, truncation: Any) -> Any:
+        return advantages(math, batch, last_value, hyper, truncation) + batch.value
+
+    return wrong
+
+
+def one_value_step_less(right: Any) -> Any:
+    """One step of the value too few."""
+    return lambda config, env: right(replace(config, num_value_steps=config.num_value_steps - 1), env)
+
+
+@pytest.mark.parametrize("backend", FAMILIES)
+def test_other_mistakes_in_an_update_are_caught(backend: str, mutate: Callable[..., None]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("benchback.algorithms.vpg.loss.rewards_to_go", lambda_returns(None))
+        assert {"weight", "metric/value_loss"} <= caught(backend, "L3")
+    mutate(f"benchback.algorithms.vpg.{backend}", "make", one_value_step_less)
+    assert {"weight", "count"} <= caught(backend, "L3")
+
+
+# The laws of the contract.
+
+
+@cache
+def built(name: str) -> tuple[Agent, Backend, list[int]]:
+    """An agent on CartPole, and how many programs each of its first three iterations compiled."""
+    make, backend = registry.load("vpg", name)
+    env = envs.make("gymnax/CartPole-v1", TINY.num_envs, BACKENDS[name].family)
+    agent = registry.execute(make(TINY, env), backend, IN_PROCESS[name], "phase")
+    state, counts = agent.init(1, None), []
+    for _ in range(3):
+        before = backend.compiles()
+        state, metrics = advance(agent, state)
+        backend.block(metrics)
+        counts.append(backend.compiles() - before)
+    return agent, backend, counts
+
+
+def trained(agent: Agent, seed: int) -> Weights:
+    state = agent.init(seed, None)
+    for _ in range(2):
+        state, _ = advance(agent, state)
+    return agent.export(state)
+
+
+def honours_seeds(agent: Agent) -> bool:
+    other = different(trained(agent, 1), trained(agent, 2))
+    return {"actor/0/kernel", "critic/0/kernel", "env/obs", "rng"} <= set(other)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_equal_seeds_reproduce_bit_for_bit_and_seeds_differ(name: str) -> None:
+    agent, _, _ = built(name)
+    assert different(trained(agent, 1), trained(agent, 1)) == []
+    assert honours_seeds(agent)
+    assert not honours_seeds(replace(agent, init=lambda seed, weights: agent.init(0, weights)))
+
+
+@pytest.mark.parametrize("name", JAX)
+def test_the_best_mode_compiles_once(name: str) -> None:
+    _, _, counts = built(name)
+    assert counts[0] > 0
+    assert counts[2] == 0
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_exports_are_copies_and_transplants_are_what_is_exported(name: str) -> None:
+    agent, _, _ = built(name)
+    state = agent.init(1, None)
+    exported = agent.export(state)
+    before = {key: array.copy() for key, array in exported.items()}
+    state, _ = advance(agent, state)
+    assert different(before, exported) == []
+    weights = agent.export(state)
+    assert {"actor/0/kernel", "actor_adam/count", "critic_adam/mean/critic/2/bias"} <= set(different(before, weights))
+    assert different(weights, agent.export(agent.init(5, weights))) == []
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_rollout_learns_nothing_and_update_leaves_the_environment_alone(name: str) -> None:
+    agent, backend, _ = built(name)
+    state = agent.init(1, None)
+    start = agent.export(state)
+    state, batch = agent.rollout(state)
+    after_rollout = agent.export(state)
+    assert all(key == "rng" or key.startswith("env/") for key in different(start, after_rollout))
+    state, metrics = agent.update(state, batch)
+    after = agent.export(state)
+    assert "actor/0/kernel" in different(after_rollout, after)
+    assert not any(key == "rng" or key.startswith("env/") for key in different(after_rollout, after))
+    assert (after["actor_adam/count"], after["critic_adam/count"]) == (1, TINY.num_value_steps)
+    assert set(backend.fetch(metrics)) == METRICS | {"episode_return", "episode_length", "episodes"}
+    assert all(np.shape(x) == () for x in backend.fetch(metrics).values())
+
+
+@pytest.mark.parametrize("name", ["linen", "pytorch"])
+def test_float_hyper_parameters_are_data(name: str) -> None:
+    """Another rate of the value changes the critic alone, and nothing is compiled for it."""
+    agent, backend, _ = built(name)
+    ends = []
+    for factor in (1, 10):
+        state, batch = agent.rollout(agent.init(1, None))
+        hyper = state.hyper._replace(critic_learning_rate=factor * state.hyper.critic_learning_rate)
+        state = state._replace(hyper=hyper) if hasattr(state, "_replace") else replace(state, hyper=hyper)
+        compiles = backend.compiles()
+        ends.append(agent.export(agent.update(state, batch)[0]))
+        assert backend.compiles() == compiles
+    changed = {key.partition("/")[0] for key in different(*ends)}
+    assert changed == {"critic", "critic_adam"}
+
+
+def test_torch_learns_in_its_own_environment_without_jax() -> None:
+    code = f"""
+import sys
+from benchback.algorithms.vpg.config import Config
+from benchback.train import Run, train
+run = Run(Config(**{asdict(TINY)!r}), env="torch/CartPole-v1", backend="pytorch", mode="none")
+assert [p.iteration for p in train(run)] == [1, 2, 3, 4]
+assert "jax" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
+
+
+# Checkpoints.
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_resuming_equals_the_unbroken_run_bit_for_bit(name: str, tmp_path: Path) -> None:
+    run = Run(TINY, env="gymnax/CartPole-v1", backend=name, mode=IN_PROCESS[name], seed=3)
+    unbroken = {p.iteration: p.export() for p in train(run)}
+    checkpoint.write(tmp_path / "c.safetensors", Checkpoint(unbroken[2], 2, run.to_dict()))
+    resumed = {p.iteration: p.export() for p in train(run, checkpoint.read(tmp_path / "c.safetensors"))}
+    assert different(unbroken[4], resumed[4]) == []
+
+
+@pytest.mark.parametrize("reader", BACKENDS)
+@pytest.mark.parametrize("writer", ["nnx", "pytorch"])
+def test_any_backend_takes_over_any_other_s_networks_and_optimisers(writer: str, reader: str) -> None:
+    """Arrays equal; the next step within the tolerance of parity. With a Gaussian policy, which has all there is."""
+    theirs, minibatch = cases.single_steps("box")[2].weights, cases.single_steps("box")[0].minibatch
+    after = []
+    for name in (writer, reader):
+        agent, subject = gaussian(name)
+        state = agent.init(9, theirs)
+        theirs = network_of(agent.export(state))
+        assert different({key: x.astype(np.float32) for key, x in theirs.items()}, theirs) == []
+        after.append(network_of(agent.export(agent.learn(state, subject.place_all(minibatch))[0])))
+    for key, array in after[1].items():
+        np.testing.assert_allclose(array, after[0][key], rtol=1e-5, atol=1e-6, err_msg=key)
+
+
+@cache
+def gaussian(name: str) -> tuple[Agent, Subject]:
+    subject = Subject("vpg", name, "float32", {})
+    return subject.agent(cases.BASE, "box"), subject
+
+
+# Environments whose values are known.
+
+
+GAMMA = 0.5
+PROBING = Config(
+    num_envs=8,
+    num_steps=16,
+    num_iterations=40,
+    num_value_steps=20,
+    hidden_sizes=(8,),
+    actor_learning_rate=0.05,
+    critic_learning_rate=0.02,
+    gamma=GAMMA,
+)
+VALUES = {
+    "OneStep": lambda obs: np.ones_like(obs),
+    "TwoStep": lambda obs: np.where(obs == 0, GAMMA, 1.0),
+    "ActionReward": lambda obs: np.ones_like(obs),
+    "ObsReward": lambda obs: obs,
+    "Truncated": lambda obs: np.full_like(obs, 1 / (1 - GAMMA)),
+}
+TARGETS = {"Target": lambda obs: np.full_like(obs, 0.5), "ObsTarget": lambda obs: 0.5 * obs}
+
+
+@cache
+def learnt(name: str, probe: str, config: Config = PROBING) -> tuple[Any, np.ndarray]:
+    """A rollout after training, and what the agent would do where that began."""
+    make, backend = registry.load("vpg", name)
+    env = envs.make(f"probe/{probe}", config.num_envs, BACKENDS[name].family)
+    agent = registry.execute(make(config, env), backend, IN_PROCESS[name], "phase")
+    state = agent.init(0, None)
+    for _ in range(config.num_iterations):
+        state, _ = advance(agent, state)
+    state, batch = agent.rollout(state)
+    action = agent.act(state, batch.obs[0])
+    return backend.fetch(batch), backend.fetch({"action": action})["action"]
+
+
+FAST = [(name, probe) for name in FAMILIES for probe in VALUES]
+REST = [(name, probe) for name in BACKENDS if name not in FAMILIES for probe in VALUES]
+
+
+@pytest.mark.parametrize(("name", "probe"), [*FAST, *(pytest.param(*x, marks=pytest.mark.slow) for x in REST)])
+def test_the_known_value_is_learnt(name: str, probe: str) -> None:
+    batch, greedy = learnt(name, probe)
+    obs = batch.obs[..., 0].astype(float)
+    assert np.abs(batch.value - VALUES[probe](obs)).max() < 0.05
+    if probe == "ActionReward":
+        assert (greedy == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "probe"), [("purejax", "Target"), ("pytorch", "Target"), *((name, "ObsTarget") for name in BACKENDS)]
+)
+def test_the_wanted_action_is_learnt(name: str, probe: str) -> None:
+    batch, greedy = learnt(name, probe)
+    wanted = TARGETS[probe](batch.obs[0])
+    assert np.abs(greedy - wanted).max() < 0.1
+    assert np.abs(batch.action - TARGETS[probe](batch.obs)).mean() < 0.3
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_without_bootstrapping_through_truncation_the_probe_fails(name: str) -> None:
+    batch, _ = learnt(name, "Truncated", replace(PROBING, truncation="terminal"))
+    # One and two rewards remain in turn, and the observation does not tell which.
+    assert batch.value.max() < 1.5
+
+
+# Learning, and what a run may ask for.
+
+
+@pytest.mark.parametrize(
+    "name", [*FAMILIES, *(pytest.param(name, marks=pytest.mark.slow) for name in BACKENDS if name not in FAMILIES)]
+)
+def test_cartpole_reaches_195_within_100k_steps(name: str) -> None:
+    config = Config(
+        num_envs=16,
+        num_steps=128,
+        num_value_steps=20,
+        hidden_sizes=(32, 32),
+        actor_learning_rate=1e-2,
+        critic_learning_rate=1e-2,
+    )
+    env = "torch/CartPole-v1" if name == "pytorch" else "gymnax/CartPole-v1"
+    run = Run(config, env=env, backend=name, mode=IN_PROCESS[name])
+    top, last = 0.0, None
+    for progress in islice(train(run), 100_000 // config.batch_size):
+        top, last = max(top, progress.rows[-1]["episode_return"]), progress.export()
+    assert top >= 195
+    assert evaluate(run, last, episodes=16).mean() >= 195
+
+
+def test_sizes_are_the_algorithm_s_own_unless_another_is_asked_for() -> None:
+    assert Config().hidden == (128, 64)
+    assert Config(model="medium").hidden == (256, 256, 256)
+    assert Config(model="medium", hidden_sizes=(64, 32)).hidden == (64, 32)
+    assert Config().batch_size == 5000
+    assert Config().updates_per_iteration == 81
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("num_value_steps", 0, "num_value_steps=0 must be at least 1"),
+        ("critic_learning_rate", 0.0, "critic_learning_rate=0.0 must be greater than 0"),
+        ("gae_lambda", 1.5, "gae_lambda=1.5 must lie between 0 and 1"),
+        ("hidden_sizes", (64, 0), "must be positive"),
+    ],
+)
+def test_impossible_settings_are_refused_with_the_remedy(field: str, value: Any, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        Config(**{field: value})
