@@ -389,7 +389,7 @@ def test_names_are_those_of_the_library(suite: str) -> None:
 
 
 def test_suites_load_no_more_than_they_need_and_say_nothing(tmp_path: Path) -> None:
-    """Playground has a wrapper for torch, navix a tracker, and MuJoCo writes what it dislikes into a file."""
+    """Playground has a wrapper for torch, navix a tracker, and MuJoCo writes complaints into the user's folder."""
     code = (
         "import sys, benchback.envs.navix; from benchback.envs import playground; playground.make('CheetahRun', 1);"
         "print(*{'torch', 'wandb', 'rlax'} & set(sys.modules))"
