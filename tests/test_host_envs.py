@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import envpool
@@ -56,9 +57,13 @@ def played(id: str, action: np.ndarray | None = None, num_steps: int = 0, seed: 
     ("name", "num_steps"),
     [("CartPole-v1", 150), ("MountainCar-v0", 205), ("FrozenLake-v1", 60), ("HalfCheetah-v5", 1003), ("Hopper-v5", 60)],
 )
-def test_transitions_are_those_of_gymnasium(name: str, num_steps: int) -> None:
+def test_transitions_are_those_of_gymnasium(
+    name: str, num_steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Against the library's own environments, one at a time, with the same seeds."""
+    monkeypatch.chdir(tmp_path)
     first, action, found = played(f"gymnasium/{name}", num_steps=num_steps)
+    assert not list(tmp_path.iterdir()), "MuJoCo has written its log"
     ended = 0
     for e, seed in enumerate(np.random.SeedSequence(SEED).generate_state(NUM_ENVS).tolist()):
         env = gymnasium.make(name)
