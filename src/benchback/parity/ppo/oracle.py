@@ -44,7 +44,7 @@ def categorical(logits: np.ndarray, action: np.ndarray) -> tuple[np.ndarray, flo
 
 
 def gaussian(mean: np.ndarray, log_std: np.ndarray, action: np.ndarray) -> tuple[np.ndarray, float, Slopes]:
-    """log p = -sum (z^2 / 2 + log sigma + log(2 pi) / 2), z = (a - mu) / sigma; H = sum (log sigma + log(2 pi e) / 2)."""
+    """log p = -sum (z^2 + log(2 pi)) / 2 + log sigma, z = (a - mu) / sigma; H = sum log sigma + log(2 pi e) / 2."""
     std = np.exp(log_std)
     z = (action - mean) / std
 
