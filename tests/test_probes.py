@@ -73,7 +73,7 @@ def value_of(probe: str, obs: np.ndarray) -> np.ndarray:
     }[probe]
 
 
-@pytest.mark.parametrize("probe", envs.PROBES)
+@pytest.mark.parametrize("probe", envs.SUITES["probe"])
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_backend_learns_the_known_value(backend: str, probe: str) -> None:
     batch = learnt(backend, probe).batch
@@ -104,7 +104,7 @@ def test_without_bootstrapping_through_truncation_the_probe_fails(backend: str) 
     assert value.max() < 1.5
 
 
-@pytest.mark.parametrize(("backend", "probe"), [(b, p) for b in ("purejax", "pytorch") for p in envs.PROBES])
+@pytest.mark.parametrize(("backend", "probe"), [(b, p) for b in ("purejax", "pytorch") for p in envs.SUITES["probe"]])
 def test_probe_is_what_it_says(backend: str, probe: str) -> None:
     batch = learnt(backend, probe).batch
     length = {"TwoStep": 2, "Truncated": 2}.get(probe, 1)

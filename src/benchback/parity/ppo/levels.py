@@ -125,15 +125,14 @@ def update(subject: Subject) -> Iterator[Deviation]:
     yield from worst(d for config in (whole, cases.PLAIN) for d in _given_rollout(subject, config, "discrete"))
     yield from _iterations(subject, cases.MINIBATCHES, "discrete") if jax else _every_row(subject)
     yield from _boxed(normalised_update(subject))
+    if jax:
+        yield from _boxed(_iterations(subject, cases.NORMALISED_MINIBATCHES, "box"))
 
 
 def normalised_update(subject: Subject) -> Iterator[Deviation]:
-    """The part of L3 in which observations and rewards are normalised and actions real-valued."""
-    if subject.spec.family == "jax":
-        yield from worst(_given_rollout(subject, cases.NORMALISED_MINIBATCHES, "box"))
-        yield from _iterations(subject, cases.NORMALISED_MINIBATCHES, "box")
-    else:
-        yield from worst(_given_rollout(subject, cases.NORMALISED, "box"))
+    """The part of L3 in which observations and rewards are normalised, actions real-valued and the rollout given."""
+    config = cases.NORMALISED_MINIBATCHES if subject.spec.family == "jax" else cases.NORMALISED
+    return worst(_given_rollout(subject, config, "box"))
 
 
 def _given_rollout(subject: Subject, config: Config, kind: cases.Kind) -> Iterator[Deviation]:
