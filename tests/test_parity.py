@@ -13,10 +13,10 @@ from benchback.agent import Weights
 from benchback.algorithms.onpolicy import Transition
 from benchback.algorithms.ppo.loss import Minibatch
 from benchback.parity import DTYPES, LEVELS, Row, deviation, measure
-from benchback.parity.execution import plan
+from benchback.parity.execution import best, plan
 from benchback.parity.oracle import parameters
 from benchback.parity.ppo import cases, oracle
-from benchback.registry import BACKENDS
+from benchback.registry import BACKENDS, Spec
 
 # The backends.
 
@@ -71,12 +71,26 @@ def expected_quantities(backend: str, level: str) -> set[str]:
     else:
         apart = {f"{quantity}/every_row" for quantity in ROWS_ONCE}
     executions = [execution for execution in plan(spec) if execution[0] != "cudagraphs"]
-    return {
+    discrete = {
         "L0": FORWARD,
         "L1": LOSS | STATE | {"gradient", "dtype"},
         "L2": LOSS | STATE,
         "L3": whole | apart,
         "L4": {f"{q}/{m}/{u}" for q in STATE | {"metric", "episode", "greedy"} for m, u in executions},
+    }[level]
+    return discrete | {f"{quantity}/box" for quantity in of_real_actions(spec, level)}
+
+
+def of_real_actions(spec: Spec, level: str) -> set[str]:
+    """What no backend can leave out where actions are real-valued and observations and rewards normalised."""
+    whole = LOSS | EPISODES | STATE | {"normaliser"}
+    mode, unit = best(spec)
+    return {
+        "L0": (FORWARD - {"greedy"}) | {"real_action", "initial_log_std"},
+        "L1": LOSS | STATE | {"gradient", "dtype"},
+        "L2": LOSS | STATE,
+        "L3": whole | ({f"{q}/iteration" for q in whole | {"real_action"}} if spec.family == "jax" else set()),
+        "L4": {f"{q}/{mode}/{unit}" for q in STATE | {"metric", "episode", "greedy", "normaliser"}},
     }[level]
 
 
@@ -116,9 +130,10 @@ def test_a_missing_or_misshapen_array_is_not_near() -> None:
 # What they are tried on.
 
 
-def test_minibatches_take_every_branch() -> None:
+@pytest.mark.parametrize("kind", ["discrete", "box"])
+def test_minibatches_take_every_branch(kind: str) -> None:
     random = np.random.default_rng(0)
-    weights = cases.network(random)
+    weights = cases.network(random, kind)
     near, far = cases.near(weights, random), cases.far(weights, random)
     change = oracle.log_prob(weights, far.obs, far.action) - far.log_prob
     for side in (change > np.log(1 + cases.BASE.clip), change < np.log(1 - cases.BASE.clip)):
@@ -153,9 +168,9 @@ def test_rollout_ends_episodes_in_every_way() -> None:
 
 
 def test_float32_holds_every_number_of_the_cases() -> None:
-    for config in (cases.BASE, cases.PLAIN, cases.MINIBATCHES, cases.STANDSTILL, cases.TINY):
+    for config in (cases.BASE, cases.PLAIN, cases.MINIBATCHES, cases.STANDSTILL, cases.TINY, cases.NORMALISED):
         assert all(np.float32(x) == x for x in config.hyper)
-    for case in cases.single_steps():
+    for case in cases.single_steps() + cases.single_steps("box"):
         assert all(np.array_equal(x, x.astype(np.float32)) for x in case.weights.values())
 
 
@@ -177,7 +192,7 @@ def numerical_gradient(case: cases.Case, minibatch: Minibatch) -> Weights:
     return result
 
 
-@pytest.mark.parametrize("case", cases.single_steps()[:3] + cases.single_steps()[5:6])
+@pytest.mark.parametrize("case", [*cases.single_steps()[:3], cases.single_steps()[5], *cases.single_steps("box")[:2]])
 def test_oracle_gradient_equals_finite_differences(case: cases.Case) -> None:
     minibatch = Minibatch(*(x.astype(float) if x.dtype == np.float32 else x for x in case.minibatch))
     _, found = oracle.objective(case.weights, minibatch, case.config)
@@ -221,6 +236,39 @@ def test_oracle_advantage_without_lambda_is_the_temporal_difference() -> None:
     batch = rollout(value=[1, 2, 3, 4])
     found = oracle.advantage(batch, np.array([16.0]), replace(HALVES, gae_lambda=0.0))
     np.testing.assert_allclose(found[:, 0], [1 + 1 - 1, 1 + 1.5 - 2, 1 + 2 - 3, 1 + 8 - 4])
+
+
+def test_a_normalised_rollout_is_clipped_on_both_counts_and_no_environment_is_like_another() -> None:
+    random = np.random.default_rng(3)
+    weights, before = cases.acquainted(cases.network(random, "box"), cases.NORMALISED, random)
+    batch = cases.transitions(weights, cases.NORMALISED, random)
+    for x in (oracle.visible(weights, batch.obs), oracle.scaled(weights, batch.reward)):
+        assert 0 < (np.abs(x) == 10).mean() < 0.1
+    spread = before[0].obs.mean(0).std(0)
+    assert (spread > 0.5).all()
+    assert weights["normaliser/discounted_return/mean"] < -1
+
+
+def test_oracle_remembers_rollouts_as_if_they_were_one() -> None:
+    random = np.random.default_rng(6)
+    weights = cases.network(random, "box")
+    rollouts = [cases.transitions(weights, cases.NORMALISED, random) for _ in range(3)]
+    found = oracle.normaliser(rollouts, cases.NORMALISED)
+    obs = np.concatenate([batch.obs for batch in rollouts]).astype(float)
+    np.testing.assert_allclose(found["normaliser/obs/mean"], obs.mean((0, 1)))
+    np.testing.assert_allclose(found["normaliser/obs/variance"], obs.var((0, 1)))
+    assert found["normaliser/discounted_return/count"] == 3 * cases.NORMALISED.batch_size
+
+
+def test_oracle_discounts_within_an_episode_and_across_rollouts() -> None:
+    first = rollout(terminated=[0, 1, 0, 0], truncated=np.zeros(4))
+    second = rollout(terminated=np.zeros(4), truncated=[1, 0, 0, 0])
+    batches = [
+        batch._replace(terminated=batch.terminated > 0, truncated=batch.truncated > 0) for batch in (first, second)
+    ]
+    found, ongoing = oracle.discounted_returns(batches, 0.5)
+    np.testing.assert_allclose(found[:, 0], [1, 1.5, 1, 1.5, 1.75, 1, 1.5, 1.75])
+    np.testing.assert_allclose(ongoing, [1.75])
 
 
 def test_oracle_shares_no_framework_and_no_maths_with_what_it_checks() -> None:

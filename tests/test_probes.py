@@ -26,6 +26,7 @@ CONFIG = Config(
     gamma=GAMMA,
     clip=0.4,
     entropy_coefficient=0.0,
+    initial_log_std=-1.0,
 )
 MODES = {name: spec.best for name, spec in BACKENDS.items()} | {"pytorch": "env_jit"}
 """The best mode of each backend; torch.compile cannot see through the annotation checks of these tests."""
@@ -67,10 +68,12 @@ def value_of(probe: str, obs: np.ndarray) -> np.ndarray:
         "ActionReward": np.ones_like(obs),
         "ObsReward": obs,
         "Truncated": np.full_like(obs, 1 / (1 - GAMMA)),
+        "Target": np.zeros_like(obs),
+        "ObsTarget": np.zeros_like(obs),
     }[probe]
 
 
-@pytest.mark.parametrize("probe", envs.PROBES)
+@pytest.mark.parametrize("probe", envs.SUITES["probe"])
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_backend_learns_the_known_value(backend: str, probe: str) -> None:
     batch = learnt(backend, probe).batch
@@ -85,6 +88,15 @@ def test_backend_learns_the_rewarded_action(backend: str) -> None:
     assert (found.batch.action == 1).mean() > 0.9
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_backend_learns_the_best_of_real_valued_actions(backend: str) -> None:
+    assert np.abs(learnt(backend, "Target").greedy - 0.5).max() < 0.1
+    found = learnt(backend, "ObsTarget")
+    assert np.abs(found.greedy - 0.5 * found.batch.obs[0]).max() < 0.1
+    # It has also learnt to stop trying others.
+    assert np.abs(found.batch.action - 0.5 * found.batch.obs).std() < 0.3
+
+
 @pytest.mark.parametrize("backend", ["purejax", "pytorch"])
 def test_without_bootstrapping_through_truncation_the_probe_fails(backend: str) -> None:
     value = learnt(backend, "Truncated", replace(CONFIG, truncation="terminal")).batch.value
@@ -92,7 +104,7 @@ def test_without_bootstrapping_through_truncation_the_probe_fails(backend: str) 
     assert value.max() < 1.5
 
 
-@pytest.mark.parametrize(("backend", "probe"), [(b, p) for b in ("purejax", "pytorch") for p in envs.PROBES])
+@pytest.mark.parametrize(("backend", "probe"), [(b, p) for b in ("purejax", "pytorch") for p in envs.SUITES["probe"]])
 def test_probe_is_what_it_says(backend: str, probe: str) -> None:
     batch = learnt(backend, probe).batch
     length = {"TwoStep": 2, "Truncated": 2}.get(probe, 1)

@@ -188,6 +188,10 @@ def transplantable(run: Run, checkpoint: Checkpoint) -> Weights:
             f"the checkpoint is of {theirs.env} with layers {theirs.config.hidden}, the run of {run.env} with "
             f"{run.config.hidden}; train with the same env and hidden sizes"
         )
+    for switch in ("normalise_obs", "normalise_reward"):
+        if (was := getattr(theirs.config, switch, False)) != getattr(run.config, switch, False):
+            flag = ("--" if was else "--no-") + switch.replace("_", "-")
+            raise CheckpointError(f"the checkpoint's networks learnt with {switch}={was}; go on with {flag}")
     if (theirs.framework, theirs.env, theirs.config.num_envs) == (
         run.framework,
         run.env,
@@ -232,7 +236,7 @@ def evaluate(run: Run, weights: Weights, episodes: int, seed: int = 0, max_steps
 
 def network_of(weights: Weights, replay: bool = True) -> Weights:
     """Networks, optimisers and what was learnt beside them, without the environment and the random stream."""
-    left = ("env/", "rng") if replay else ("env/", "rng", "replay/")
+    left = ("env/", "rng", "normaliser/ongoing_return") + (() if replay else ("replay/",))
     return {name: x for name, x in weights.items() if not name.startswith(left)}
 
 

@@ -4,12 +4,14 @@ torch compiles functions, so a mode rebuilds the agent with its inner functions 
 An implementation offers them under these roles; what it does not offer runs in plain torch:
 
 - `env_step` (state, action, noise) -> state, Step: of an environment that JAX or Python computes;
-- `policy_step` (model, obs, noise) -> choice: a forward pass and a draw, beside such an environment;
-- `rollout_step` (model, state, noise) -> state, outcome: policy and environment in one, where the environment
+- `policy_step` (model, obs, noise, ...) -> choice: a forward pass and a draw, beside such an environment;
+- `rollout_step` (model, state, noise, ...) -> state, outcome: policy and environment in one, where the environment
   is torch's own; and `rollout_steps`, the same for all steps;
-- `appraise` (model, outcome) -> batch: what a rollout still needs, for all its steps at once;
+- `appraise` (model, outcome, ...) -> batch: what a rollout still needs, for all its steps at once;
 - `objective` (model, minibatch, hyper) -> loss, metrics: forward pass and loss;
 - `minibatch_step` (model, optimiser state, minibatch, hyper) -> metrics: objective, gradient and optimiser.
+
+The dots are what else a policy needs and a rollout leaves as it is, e.g. a normaliser: tuples of tensors.
 """
 
 import sys
@@ -177,29 +179,29 @@ class _Flat(nn.Module):
 
 
 def rollout_steps(env: Env, policy_step: Callable[..., Any], put: Replace) -> Callable[..., Any]:
-    """(model, state, noise) -> state, outcomes: `env` played by the policy for as long as there is noise.
+    """(model, state, noise, ...) -> state, outcomes: `env` played by the policy for as long as there is noise.
 
-    Noise is a pair, the environment's and the policy's. An outcome is the observation, the choice (the action
-    first), and what Step has after its observation.
+    Noise is a pair, the environment's and the policy's; what follows it is for the policy. An outcome is the
+    observation, the choice (the action first), and what Step has after its observation.
     """
     foreign = hasattr(env.step, "eager")
     choose = put("policy_step", policy_step) if foreign else policy_step
     env_step = put("env_step", env.step) if foreign else env.step
 
-    def rollout_step(model: nn.Module, state: EnvState, noise: tuple[Any, Any]) -> tuple[EnvState, Any]:
+    def rollout_step(model: nn.Module, state: EnvState, noise: tuple[Any, Any], *rest: Any) -> tuple[EnvState, Any]:
         env_noise, policy_noise = noise
-        choice = choose(model, state.obs, policy_noise)
+        choice = choose(model, state.obs, policy_noise, *rest)
         following, step = env_step(state, choice[0], env_noise)
         return following, (state.obs, *choice, *step[1:])
 
     one_step = rollout_step if foreign else put("rollout_step", rollout_step)
 
-    def rollout_steps(model: nn.Module, state: EnvState, noise: tuple[Any, Any]) -> tuple[EnvState, Any]:
-        return scan(lambda state, x: one_step(model, state, x), state, noise)
+    def rollout_steps(model: nn.Module, state: EnvState, noise: tuple[Any, Any], *rest: Any) -> tuple[EnvState, Any]:
+        return scan(lambda state, x: one_step(model, state, x, *rest), state, noise)
 
     steps = rollout_steps if foreign else put("rollout_steps", rollout_steps)
     # Two fields of a state may be one tensor at one time and not at another, and each would be a program.
-    return steps if foreign else lambda model, state, noise: steps(model, _cloned(state), noise)
+    return steps if foreign else lambda model, state, *rest: steps(model, _cloned(state), *rest)
 
 
 def scan(step: Callable[..., Any], carry: Any, sequences: tuple[Any, ...]) -> tuple[Any, tuple[Tensor, ...]]:

@@ -57,8 +57,8 @@ def transplant(weights: Weights | None, state: Any, towers: Towers | None = None
         elif field == "replay" and "replay/inserted" in weights:
             _fill(_named(part.data, "replay/data/"), weights)
             part.inserted = int(weights["replay/inserted"])
-        elif field == "normaliser" and any(name.startswith("normaliser/") for name in weights):
-            _fill(_named(part, "normaliser/"), weights)
+        elif field == "normaliser":  # what belongs to episodes that do not go on is left out, and starts afresh
+            _fill({name: x for name, x in _named(part, "normaliser/").items() if name in weights}, weights)
     if "rng" in weights:
         state.generator.set_state(torch.tensor(weights["rng"]))
         state.env = _env_from_weights(state.env, weights, "env/")
@@ -130,7 +130,8 @@ def _named(tree: Any, prefix: str) -> dict[str, Tensor]:
     """The tensors of nested NamedTuples by their path."""
     if isinstance(tree, Tensor):
         return {prefix.removesuffix("/"): tree}
-    parts = [_named(part, f"{prefix}{field}/") for field, part in zip(tree._fields, tree, strict=True)]
+    fields = getattr(tree, "_fields", ())  # an empty tuple has none
+    parts = [_named(part, f"{prefix}{field}/") for field, part in zip(fields, tree, strict=True)]
     return {name: x for part in parts for name, x in part.items()}
 
 

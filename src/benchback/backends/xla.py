@@ -177,6 +177,8 @@ def _transplanted(layout: Layout, weights: Weights, field: str, part: Any) -> An
             mu=layout.from_weights(part.mu, weights, f"{field}/mean/"),
             nu=layout.from_weights(part.nu, weights, f"{field}/variance/"),
         )
+    if field == "normaliser":  # what belongs to episodes that do not go on is left out, and starts afresh
+        return unnamed(part, named(part, "normaliser/") | weights, "normaliser/")
     if field in DATA and any(name.startswith(f"{field}/") for name in weights):
         return unnamed(part, weights, f"{field}/")
     if field == "env" and "rng" in weights:

@@ -58,7 +58,10 @@ def of_metrics(found: Mapping[str, Any], expected: Mapping[str, Any]) -> Iterato
 
 
 def of_weights(found: Weights, expected: Weights) -> Iterator[Deviation]:
-    """Weights absolutely, moments of an Adam as `of_towers` has it, its count and all names exactly."""
+    """Weights absolutely, moments of an Adam as `of_towers` has it, its count and all names exactly.
+
+    Statistics of what was seen relative to the largest of their features.
+    """
     yield "names", float(trained(found).keys() != expected.keys())
     for name, x in expected.items():
         if name.endswith("adam/count"):
@@ -66,6 +69,8 @@ def of_weights(found: Weights, expected: Weights) -> Iterator[Deviation]:
             for moment in ("mean", "variance"):
                 prefix = f"{name.removesuffix('count')}{moment}/"
                 yield from of_towers(moment, section(found, prefix), section(expected, prefix))
+        elif name.startswith("normaliser/"):
+            yield "normaliser", relative(found.get(name, np.nan), x, floor=1e-3)
         elif "adam/" not in name:
             yield "weight", absolute(found.get(name, np.nan), x)
 

@@ -29,12 +29,12 @@ def executions(
     subject: Subject,
     config: Any,
     kind: Literal["discrete", "box"] = "discrete",
-    chosen: Sequence[tuple[str, str]] = (),
+    chosen: Sequence[tuple[str, str]] | None = None,
 ) -> Iterator[Deviation]:
-    """Every execution of the plan, or those chosen, against mode `none` in unit `phase`."""
+    """Every execution of the plan, or those that are chosen, against mode `none` in unit `phase`."""
     agent = subject.agent(config, kind)
     reference = _trained(subject, agent)
-    for mode, unit in chosen or plan(subject.spec):
+    for mode, unit in plan(subject.spec) if chosen is None else chosen:
         try:
             executed = subject.execute(agent, mode, unit, NUM_ITERATIONS)
         except InputError:  # a mode that this machine cannot offer says so when it is asked for

@@ -75,6 +75,10 @@ class Config:
     """Weight of the value loss."""
     initial_log_std: float = 0.0
     """Log standard deviation of real-valued actions at the start; it is learnt, and the same in every state."""
+    normalise_obs: bool = False
+    """Show the networks each feature of an observation less its mean, over its standard deviation, clipped to +-10."""
+    normalise_reward: bool = False
+    """Learn from rewards over the standard deviation of the discounted return, clipped to +-10; returns stay raw."""
     truncation: Literal["bootstrap", "terminal"] = "bootstrap"
     """At a time limit: bootstrap from the final observation, or treat it as a terminal state as older work does."""
 

@@ -10,6 +10,7 @@ import optax
 from jaxtyping import Array, Float, Int, Key, Shaped, UInt32
 
 from benchback.agent import Agent, Metrics, Weights
+from benchback.algorithms.normalising import Normaliser, absorbed, fresh_normaliser, visible, visible_batch
 from benchback.algorithms.onpolicy import Transition, distribution, episode_metrics
 from benchback.algorithms.ppo.config import Config, Hyper
 from benchback.algorithms.ppo.loss import Minibatch, learnable, ppo_loss
@@ -54,6 +55,7 @@ class ActorCritic(eqx.Module):
 class State(NamedTuple):
     model: ActorCritic
     adam: optax.ScaleByAdamState
+    normaliser: Normaliser | tuple[()]
     env: EnvState
     key: Key[Array, ""]
     hyper: Hyper
@@ -74,7 +76,8 @@ def make(config: Config, env: Env) -> Agent:
     def fresh(seed: UInt32[Array | np.ndarray | np.uint32, ""]) -> tuple[Any, ...]:
         key, model_key, env_key = jax.random.split(jax.random.key(seed), 3)
         model = ActorCritic(sizes, env.actions.size, dtype, initial_log_std, model_key)
-        return model, optimiser.init(eqx.filter(model, eqx.is_array)), env.reset(env_key), key
+        normaliser = fresh_normaliser(math, config, env.observation_size, dtype)
+        return model, optimiser.init(eqx.filter(model, eqx.is_array)), normaliser, env.reset(env_key), key
 
     def init(seed: int, weights: Weights | None = None) -> State:
         with xla.optimising(False):
@@ -86,36 +89,38 @@ def make(config: Config, env: Env) -> Agent:
         env_noise = env.draw(env_key, config.num_steps)
         action_noise = policy.noise(action_key, (config.num_steps, config.num_envs, env.actions.size), dtype)
         state, seen = jax.lax.scan(rollout_step, state._replace(key=key), (env_noise, action_noise))
-        return state, appraise(state.model, *seen)
+        return state, appraise(state.model, state.normaliser, *seen)
 
     def rollout_step(state: State, noise: tuple[Any, Float[Array, "E A"]]) -> tuple[State, tuple[Any, ...]]:
         env_noise, action_noise = noise
         obs = state.env.obs
-        head = jax.vmap(state.model.policy)(obs)
+        head = jax.vmap(state.model.policy)(visible(math, state.normaliser, obs))
         action = policy.sample(head, action_noise)
         env_state, step = env.step(state.env, action, env_noise)
         return state._replace(env=env_state), (obs, action, head, step._replace(obs=None))
 
-    def values(model: ActorCritic, obs: Shaped[Array, "T E O"]) -> Float[Array, "T E"]:
-        return jax.vmap(model.value)(obs.reshape(-1, env.observation_size)).reshape(obs.shape[:-1])
+    def values(model: ActorCritic, normaliser: Any, obs: Shaped[Array, "T E O"]) -> Float[Array, "T E"]:
+        rows = visible(math, normaliser, obs).reshape(-1, env.observation_size)
+        return jax.vmap(model.value)(rows).reshape(obs.shape[:-1])
 
-    def no_values(model: ActorCritic, obs: Shaped[Array, "T E O"]) -> Float[Array, "T E"]:
+    def no_values(model: ActorCritic, normaliser: Any, obs: Shaped[Array, "T E O"]) -> Float[Array, "T E"]:
         return jnp.zeros(obs.shape[:-1], dtype)
 
     # Nothing in a step needs a value: those of all steps cost less in one go, outside the loop.
     def appraise(
         model: ActorCritic,
+        normaliser: Normaliser | tuple[()],
         obs: Shaped[Array, "T E O"],
         action: Shaped[Array, "T E *A"],
         head: Float[Array, "T E P"],
         step: Step,
     ) -> Transition:
-        final_value = jax.lax.cond(step.truncated.any(), values, no_values, model, step.final_obs)
+        final_value = jax.lax.cond(step.truncated.any(), values, no_values, model, normaliser, step.final_obs)
         return Transition(
             obs=obs,
             action=action,
             log_prob=policy.log_prob(head, action),
-            value=values(model, obs),
+            value=values(model, normaliser, obs),
             reward=step.reward,
             terminated=step.terminated,
             truncated=step.truncated,
@@ -142,8 +147,9 @@ def make(config: Config, env: Env) -> Agent:
         return (state, data), metrics
 
     def update(state: State, batch: Transition) -> tuple[State, Metrics]:
-        last_value = jax.vmap(state.model.value)(state.env.obs)
-        data = learnable(math, batch, last_value, state.hyper, config)
+        last_obs = visible(math, state.normaliser, state.env.obs)
+        last_value = jax.vmap(state.model.value)(last_obs)
+        data = learnable(math, visible_batch(math, state.normaliser, batch), last_value, state.hyper, config)
         key, shuffle_key = jax.random.split(state.key)
         index = math.minibatch_indices(
             shuffle_key,
@@ -152,10 +158,11 @@ def make(config: Config, env: Env) -> Agent:
             num_minibatches=config.num_minibatches,
         )
         (state, _), losses = jax.lax.scan(minibatch_step, (state._replace(key=key), data), index)
+        state = state._replace(normaliser=absorbed(math, state.normaliser, batch, state.hyper.gamma))
         return state, jax.tree.map(jnp.mean, losses) | episode_metrics(math, batch)
 
     def act(state: State, obs: Shaped[Array, "B O"]) -> Shaped[Array, "B *A"]:
-        return policy.greedy(jax.vmap(state.model.policy)(obs))
+        return policy.greedy(jax.vmap(state.model.policy)(visible(math, state.normaliser, obs)))
 
     def export(state: State) -> Weights:
         return xla.export(LAYOUT, state)

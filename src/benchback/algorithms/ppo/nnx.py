@@ -10,6 +10,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Int, Key, Shaped, UInt32
 
 from benchback.agent import Agent, Metrics, Weights
+from benchback.algorithms.normalising import Normaliser, absorbed, fresh_normaliser, visible, visible_batch
 from benchback.algorithms.onpolicy import Transition, distribution, episode_metrics
 from benchback.algorithms.ppo.config import Config, Hyper
 from benchback.algorithms.ppo.loss import Minibatch, learnable, ppo_loss
@@ -53,10 +54,17 @@ class State(nnx.Pytree):
     """All that changes, each part an object or a variable that is assigned to."""
 
     def __init__(
-        self, model: ActorCritic, adam: nnx.Optimizer, env: EnvState, key: Key[Array, ""], hyper: Hyper
+        self,
+        model: ActorCritic,
+        adam: nnx.Optimizer,
+        normaliser: Normaliser | tuple[()],
+        env: EnvState,
+        key: Key[Array, ""],
+        hyper: Hyper,
     ) -> None:
         self.model = model
         self.adam = adam
+        self.normaliser = nnx.Variable(normaliser)
         self.env = nnx.Variable(env)
         self.key = nnx.Variable(key)
         self.hyper = nnx.Variable(hyper)
@@ -84,7 +92,8 @@ def make(config: Config, env: Env) -> Agent:
             rngs=nnx.Rngs(params=model_key),
         )
         adam = nnx.Optimizer(model, optimiser, wrt=nnx.Param)
-        return model, adam, env.reset(env_key), key
+        normaliser = fresh_normaliser(math, config, env.observation_size, dtype)
+        return model, adam, normaliser, env.reset(env_key), key
 
     def init(seed: int, weights: Weights | None = None) -> State:
         with xla.optimising(False):
@@ -97,7 +106,7 @@ def make(config: Config, env: Env) -> Agent:
         env_noise = env.draw(env_key, config.num_steps)
         action_noise = policy.noise(action_key, (config.num_steps, config.num_envs, env.actions.size), dtype)
         state, seen = rollout_steps(state, (env_noise, action_noise))
-        return state, appraise(state.model, *seen)
+        return state, appraise(state.model, state.normaliser.get_value(), *seen)
 
     # Tree mode (graph=False) suffices where nothing is shared, and costs half where nothing is compiled.
     @nnx.scan(graph=False, in_axes=(nnx.Carry, 0), out_axes=(nnx.Carry, 0))
@@ -105,32 +114,34 @@ def make(config: Config, env: Env) -> Agent:
         env_noise, action_noise = noise
         env_state = state.env.get_value()
         obs = env_state.obs
-        head = state.model.policy(obs)
+        head = state.model.policy(visible(math, state.normaliser.get_value(), obs))
         action = policy.sample(head, action_noise)
         env_state, step = env.step(env_state, action, env_noise)
         state.env.set_value(env_state)
         return state, (obs, action, head, step._replace(obs=None))
 
-    def values(model: ActorCritic, obs: Shaped[Array, "T E O"]) -> Float[Array, "T E"]:
-        return model.value(obs.reshape(-1, env.observation_size)).reshape(obs.shape[:-1])
+    def values(model: ActorCritic, normaliser: Any, obs: Shaped[Array, "T E O"]) -> Float[Array, "T E"]:
+        rows = visible(math, normaliser, obs).reshape(-1, env.observation_size)
+        return model.value(rows).reshape(obs.shape[:-1])
 
-    def no_values(model: ActorCritic, obs: Shaped[Array, "T E O"]) -> Float[Array, "T E"]:
+    def no_values(model: ActorCritic, normaliser: Any, obs: Shaped[Array, "T E O"]) -> Float[Array, "T E"]:
         return jnp.zeros(obs.shape[:-1], dtype)
 
     # Nothing in a step needs a value: those of all steps cost less in one go, outside the loop.
     def appraise(
         model: ActorCritic,
+        normaliser: Normaliser | tuple[()],
         obs: Shaped[Array, "T E O"],
         action: Shaped[Array, "T E *A"],
         head: Float[Array, "T E P"],
         step: Step,
     ) -> Transition:
-        final_value = jax.lax.cond(step.truncated.any(), values, no_values, model, step.final_obs)
+        final_value = jax.lax.cond(step.truncated.any(), values, no_values, model, normaliser, step.final_obs)
         return Transition(
             obs=obs,
             action=action,
             log_prob=policy.log_prob(head, action),
-            value=values(model, obs),
+            value=values(model, normaliser, obs),
             reward=step.reward,
             terminated=step.terminated,
             truncated=step.truncated,
@@ -155,8 +166,9 @@ def make(config: Config, env: Env) -> Agent:
         return learn(state, math.take(data, index))
 
     def update(state: State, batch: Transition) -> tuple[State, Metrics]:
-        last_value = state.model.value(state.env.get_value().obs)
-        data = learnable(math, batch, last_value, state.hyper.get_value(), config)
+        normaliser, hyper = state.normaliser.get_value(), state.hyper.get_value()
+        last_value = state.model.value(visible(math, normaliser, state.env.get_value().obs))
+        data = learnable(math, visible_batch(math, normaliser, batch), last_value, hyper, config)
         key, shuffle_key = jax.random.split(state.key.get_value())
         state.key.set_value(key)
         index = math.minibatch_indices(
@@ -166,10 +178,11 @@ def make(config: Config, env: Env) -> Agent:
             num_minibatches=config.num_minibatches,
         )
         state, losses = minibatch_steps(state, data, index)
+        state.normaliser.set_value(absorbed(math, normaliser, batch, hyper.gamma))
         return state, jax.tree.map(jnp.mean, losses) | episode_metrics(math, batch)
 
     def act(state: State, obs: Shaped[Array, "B O"]) -> Shaped[Array, "B *A"]:
-        return policy.greedy(state.model.policy(obs))
+        return policy.greedy(state.model.policy(visible(math, state.normaliser.get_value(), obs)))
 
     def export(state: State) -> Weights:
         return exported(state)

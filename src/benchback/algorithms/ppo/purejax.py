@@ -9,6 +9,7 @@ import optax
 from jaxtyping import Array, Float, Int, Key, Shaped, UInt32
 
 from benchback.agent import Agent, Metrics, Weights
+from benchback.algorithms.normalising import Normaliser, absorbed, fresh_normaliser, visible, visible_batch
 from benchback.algorithms.onpolicy import Transition, distribution, episode_metrics
 from benchback.algorithms.ppo.config import Config, Hyper
 from benchback.algorithms.ppo.loss import Minibatch, learnable, ppo_loss
@@ -43,6 +44,7 @@ def critic(params: Params, obs: Shaped[Array, "B O"]) -> Float[Array, "B"]:
 class State(NamedTuple):
     params: Params
     adam: optax.ScaleByAdamState
+    normaliser: Normaliser | tuple[()]
     env: EnvState
     key: Key[Array, ""]
     hyper: Hyper
@@ -68,7 +70,8 @@ def make(config: Config, env: Env) -> Agent:
             critic=init_mlp(critic_key, (*torso, 1), 1.0, dtype),
             log_std=None if discrete else jnp.full(env.actions.size, config.initial_log_std, dtype),
         )
-        return params, optimiser.init(params), env.reset(env_key), key
+        normaliser = fresh_normaliser(math, config, env.observation_size, dtype)
+        return params, optimiser.init(params), normaliser, env.reset(env_key), key
 
     def init(seed: int, weights: Weights | None = None) -> State:
         with xla.optimising(False):
@@ -80,36 +83,38 @@ def make(config: Config, env: Env) -> Agent:
         env_noise = env.draw(env_key, config.num_steps)
         action_noise = policy.noise(action_key, (config.num_steps, config.num_envs, env.actions.size), dtype)
         state, seen = jax.lax.scan(rollout_step, state._replace(key=key), (env_noise, action_noise))
-        return state, appraise(state.params, *seen)
+        return state, appraise(state.params, state.normaliser, *seen)
 
     def rollout_step(state: State, noise: tuple[Any, Float[Array, "E A"]]) -> tuple[State, tuple[Any, ...]]:
         env_noise, action_noise = noise
         obs = state.env.obs
-        head = actor(state.params, obs)
+        head = actor(state.params, visible(math, state.normaliser, obs))
         action = policy.sample(head, action_noise)
         env_state, step = env.step(state.env, action, env_noise)
         return state._replace(env=env_state), (obs, action, head, step._replace(obs=None))
 
-    def values(params: Params, obs: Shaped[Array, "T E O"]) -> Float[Array, "T E"]:
-        return critic(params, obs.reshape(-1, env.observation_size)).reshape(obs.shape[:-1])
+    def values(params: Params, normaliser: Any, obs: Shaped[Array, "T E O"]) -> Float[Array, "T E"]:
+        rows = visible(math, normaliser, obs).reshape(-1, env.observation_size)
+        return critic(params, rows).reshape(obs.shape[:-1])
 
-    def no_values(params: Params, obs: Shaped[Array, "T E O"]) -> Float[Array, "T E"]:
+    def no_values(params: Params, normaliser: Any, obs: Shaped[Array, "T E O"]) -> Float[Array, "T E"]:
         return jnp.zeros(obs.shape[:-1], dtype)
 
     # Nothing in a step needs a value: those of all steps cost less in one go, outside the loop.
     def appraise(
         params: Params,
+        normaliser: Normaliser | tuple[()],
         obs: Shaped[Array, "T E O"],
         action: Shaped[Array, "T E *A"],
         head: Float[Array, "T E P"],
         step: Step,
     ) -> Transition:
-        final_value = jax.lax.cond(step.truncated.any(), values, no_values, params, step.final_obs)
+        final_value = jax.lax.cond(step.truncated.any(), values, no_values, params, normaliser, step.final_obs)
         return Transition(
             obs=obs,
             action=action,
             log_prob=policy.log_prob(head, action),
-            value=values(params, obs),
+            value=values(params, normaliser, obs),
             reward=step.reward,
             terminated=step.terminated,
             truncated=step.truncated,
@@ -136,8 +141,9 @@ def make(config: Config, env: Env) -> Agent:
         return (state, data), metrics
 
     def update(state: State, batch: Transition) -> tuple[State, Metrics]:
-        last_value = critic(state.params, state.env.obs)
-        data = learnable(math, batch, last_value, state.hyper, config)
+        last_obs = visible(math, state.normaliser, state.env.obs)
+        last_value = critic(state.params, last_obs)
+        data = learnable(math, visible_batch(math, state.normaliser, batch), last_value, state.hyper, config)
         key, shuffle_key = jax.random.split(state.key)
         index = math.minibatch_indices(
             shuffle_key,
@@ -146,10 +152,11 @@ def make(config: Config, env: Env) -> Agent:
             num_minibatches=config.num_minibatches,
         )
         (state, _), losses = jax.lax.scan(minibatch_step, (state._replace(key=key), data), index)
+        state = state._replace(normaliser=absorbed(math, state.normaliser, batch, state.hyper.gamma))
         return state, jax.tree.map(jnp.mean, losses) | episode_metrics(math, batch)
 
     def act(state: State, obs: Shaped[Array, "B O"]) -> Shaped[Array, "B *A"]:
-        return policy.greedy(actor(state.params, obs))
+        return policy.greedy(actor(state.params, visible(math, state.normaliser, obs)))
 
     def export(state: State) -> Weights:
         return xla.export(LAYOUT, state)

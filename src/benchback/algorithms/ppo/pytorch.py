@@ -1,12 +1,14 @@
 """PPO in PyTorch: a module, an optimiser and a generator that change in place."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from benchback.agent import Agent, Metrics, Weights
+from benchback.algorithms.normalising import Normaliser, absorbed, fresh_normaliser, visible, visible_batch
 from benchback.algorithms.onpolicy import Transition, distribution, episode_metrics
 from benchback.algorithms.ppo.config import Config, Hyper
 from benchback.algorithms.ppo.loss import Minibatch, learnable, ppo_loss
@@ -53,6 +55,7 @@ class ActorCritic(nn.Module):
 class State:
     model: ActorCritic
     adam: AdamState
+    normaliser: Normaliser | tuple[()]
     env: EnvState
     generator: torch.Generator
     hyper: Hyper
@@ -73,20 +76,24 @@ def make(config: Config, env: Env, put: Replace = pytorch.keep) -> Agent:
         size = env.observation_size
         model = ActorCritic(size, config.hidden, env.actions.size, dtype, initial_log_std, generator)
         adam = optimiser.init(list(model.parameters()))
-        state = State(model, adam, env.reset(generator), generator, pytorch.as_data(config.hyper, dtype))
+        with generator.device:
+            normaliser = fresh_normaliser(math, config, env.observation_size, dtype)
+        hyper = pytorch.as_data(config.hyper, dtype)
+        state = State(model, adam, normaliser, env.reset(generator), generator, hyper)
         return torch_state.transplant(weights, state)
 
     def policy_step(
-        model: ActorCritic, obs: Shaped[Tensor, "E O"], noise: Float[Tensor, "E A"]
+        model: ActorCritic, obs: Shaped[Tensor, "E O"], noise: Float[Tensor, "E A"], normaliser: Any
     ) -> tuple[Shaped[Tensor, "E *A"], Float[Tensor, "E P"]]:
-        head = model.policy(obs)
+        head = model.policy(visible(math, normaliser, obs))
         return policy.sample(head, noise), head
 
     rollout_steps = pytorch.rollout_steps(env, policy_step, put)
 
-    def appraise(model: ActorCritic, outcome: tuple[Tensor, ...]) -> Transition:
+    def appraise(model: ActorCritic, outcome: tuple[Tensor, ...], normaliser: Any) -> Transition:
         obs, action, head, reward, terminated, truncated, final_obs, *episode = outcome
-        log_prob, value, final_value = policy.log_prob(head, action), model.value(obs), model.value(final_obs)
+        log_prob = policy.log_prob(head, action)
+        value, final_value = (model.value(visible(math, normaliser, x)) for x in (obs, final_obs))
         return Transition(obs, action, log_prob, value, reward, terminated, truncated, final_value, *episode)
 
     appraise = put("appraise", appraise)
@@ -96,9 +103,9 @@ def make(config: Config, env: Env, put: Replace = pytorch.keep) -> Agent:
         env_noise = env.draw(state.generator, config.num_steps)
         shape = config.num_steps, config.num_envs, env.actions.size
         action_noise = policy.noise(state.generator, shape, dtype)
-        state.env, outcome = rollout_steps(state.model, state.env, (env_noise, action_noise))
+        state.env, outcome = rollout_steps(state.model, state.env, (env_noise, action_noise), state.normaliser)
         # Nothing in a step needs a value: eager torch computes those of all steps in the time of a few.
-        return state, appraise(state.model, outcome)
+        return state, appraise(state.model, outcome, state.normaliser)
 
     def objective(model: ActorCritic, minibatch: Minibatch, hyper: Hyper) -> tuple[Float[Tensor, ""], Metrics]:
         head, value = model(minibatch.obs)
@@ -120,8 +127,8 @@ def make(config: Config, env: Env, put: Replace = pytorch.keep) -> Agent:
 
     def update(state: State, batch: Transition) -> tuple[State, Metrics]:
         with torch.no_grad():
-            last_value = state.model.value(state.env.obs)
-            data = learnable(math, batch, last_value, state.hyper, config)
+            last_value = state.model.value(visible(math, state.normaliser, state.env.obs))
+            data = learnable(math, visible_batch(math, state.normaliser, batch), last_value, state.hyper, config)
         index = math.minibatch_indices(
             state.generator,
             batch_size=config.batch_size,
@@ -129,12 +136,13 @@ def make(config: Config, env: Env, put: Replace = pytorch.keep) -> Agent:
             num_minibatches=config.num_minibatches,
         )
         losses = [learn(state, math.take(data, row))[1] for row in index]
+        state.normaliser = absorbed(math, state.normaliser, batch, state.hyper.gamma)
         mean = {name: torch.stack([x[name] for x in losses]).mean() for name in losses[0]}
         return state, mean | episode_metrics(math, batch)
 
     @torch.no_grad()
     def act(state: State, obs: Shaped[Tensor, "B O"]) -> Shaped[Tensor, "B *A"]:
-        return policy.greedy(state.model.policy(obs))
+        return policy.greedy(state.model.policy(visible(math, state.normaliser, obs)))
 
     def export(state: State) -> Weights:
         return torch_state.export(state)

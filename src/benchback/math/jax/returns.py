@@ -45,6 +45,19 @@ def _accumulate(
     return advantage, advantage
 
 
+def discounted_return(
+    reward: Float[Array, "T E"], done: Bool[Array, "T E"], before: Float[Array, "E"], *, gamma: Float[Array, ""]
+) -> Float[Array, "T E"]:
+    """Of each step's episode up to that step: R_t = r_t + gamma (1 - done_{t-1}) R_{t-1}.
+
+    `before` is what episodes brought before the first step: zero where one starts there.
+    """
+    cut = jnp.concatenate([jnp.zeros_like(done[:1]), done[:-1]])
+    decay = jnp.where(cut, 0, gamma).astype(before.dtype)
+    _, result = jax.lax.scan(_accumulate, before, (reward.astype(before.dtype), decay), unroll=8)
+    return result
+
+
 def mean_where(x: Num[Array, "T E"], mask: Bool[Array, "T E"]) -> Float[Array, ""]:
     """Mean of the masked entries; NaN where there are none."""
     return jnp.sum(jnp.where(mask, x, 0)) / jnp.sum(mask)

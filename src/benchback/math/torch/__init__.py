@@ -8,20 +8,24 @@ from benchback.math.torch.losses import (
     clipped_value_loss,
     standardise,
 )
+from benchback.math.torch.normalisers import Moments, absorb, no_moments, normalise, rescale
 from benchback.math.torch.optimisers import adam
 from benchback.math.torch.replay import Replay, draw_rows, empty_replay, insert, replayed
-from benchback.math.torch.returns import gae, mean_where, successor_value
+from benchback.math.torch.returns import discounted_return, gae, mean_where, successor_value
 from benchback.math.torch.schedules import linear_anneal
 from benchback.math.torch.shuffles import minibatch_indices, permutation, take
 
 __all__ = [
+    "Moments",
     "Replay",
+    "absorb",
     "adam",
     "approximate_kl",
     "categorical",
     "clip_fraction",
     "clipped_surrogate",
     "clipped_value_loss",
+    "discounted_return",
     "draw_rows",
     "empty_replay",
     "gae",
@@ -30,8 +34,11 @@ __all__ = [
     "linear_anneal",
     "mean_where",
     "minibatch_indices",
+    "no_moments",
+    "normalise",
     "permutation",
     "replayed",
+    "rescale",
     "standardise",
     "successor_value",
     "take",

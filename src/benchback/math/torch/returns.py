@@ -52,6 +52,20 @@ def _accumulate(delta: Float[Tensor, "T E"], decay: Float[Tensor, "T E"]) -> Flo
     return advantage
 
 
+def discounted_return(
+    reward: Float[Tensor, "T E"], done: Bool[Tensor, "T E"], before: Float[Tensor, "E"], *, gamma: Float[Tensor, ""]
+) -> Float[Tensor, "T E"]:
+    """Of each step's episode up to that step: R_t = r_t + gamma (1 - done_{t-1}) R_{t-1}.
+
+    `before` is what episodes brought before the first step: zero where one starts there.
+    """
+    decay = torch.where(done, 0, gamma).to(before.dtype)
+    # The same recursion as that of advantages, backwards: `before` is the step that precedes all others.
+    steps = torch.cat([before[None], reward.to(before.dtype)])
+    decays = torch.cat([torch.zeros_like(before)[None], gamma.expand_as(before)[None], decay[:-1]])
+    return _accumulate(steps.flip(0), decays.flip(0)).flip(0)[1:]
+
+
 def mean_where(x: Num[Tensor, "T E"], mask: Bool[Tensor, "T E"]) -> Float[Tensor, ""]:
     """Mean of the masked entries; NaN where there are none."""
     return torch.where(mask, x, 0).sum() / mask.sum()

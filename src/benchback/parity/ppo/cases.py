@@ -6,6 +6,7 @@ oracle then start from the same values, and what deviates is the computing.
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Literal
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from benchback.agent import Weights
 from benchback.algorithms.onpolicy import Transition
 from benchback.algorithms.ppo.config import Config
 from benchback.algorithms.ppo.loss import Minibatch
-from benchback.parity.environment import NUM_ACTIONS, OBSERVATION_SIZE
+from benchback.parity.environment import ACTION_SIZE, NUM_ACTIONS, OBSERVATION_SIZE
 from benchback.parity.oracle import fresh_adam, parameters
 from benchback.parity.ppo import oracle
 
@@ -49,7 +50,12 @@ STANDSTILL = replace(MINIBATCHES, learning_rate=2**-100)
 TINY = replace(BASE, num_envs=4, num_steps=4, num_epochs=2, num_minibatches=2, hidden_sizes=(8,))
 """The least that has everything: compiling it costs more than running it."""
 
+NORMALISED = replace(BASE, normalise_obs=True, normalise_reward=True, initial_log_std=-0.5)
+NORMALISED_MINIBATCHES = replace(NORMALISED, num_steps=16, num_minibatches=2)
+"""Everything in common scales; tried with real-valued actions."""
+
 ROWS = BASE.batch_size
+Kind = Literal["discrete", "box"]
 
 
 @dataclass(frozen=True)
@@ -61,15 +67,26 @@ class Case:
     minibatch: Minibatch
 
 
-def network(random: np.random.Generator) -> Weights:
-    """Weights that make values and log-odds of the order of one, beside a fresh Adam."""
+def network(random: np.random.Generator, kind: Kind = "discrete") -> Weights:
+    """Weights that make values and log-odds or means of the order of one, beside a fresh Adam."""
     weights = {}
-    for tower, outputs in (("actor", NUM_ACTIONS), ("critic", 1)):
+    for tower, outputs in (("actor", NUM_ACTIONS if kind == "discrete" else ACTION_SIZE), ("critic", 1)):
         widths = (OBSERVATION_SIZE, *BASE.hidden, outputs)
         for i, (fan_in, fan_out) in enumerate(pairwise(widths)):
             weights[f"{tower}/{i}/kernel"] = 1.5 * random.normal(size=(fan_in, fan_out)) / np.sqrt(fan_in)
             weights[f"{tower}/{i}/bias"] = 0.1 * random.normal(size=fan_out)
+    if kind == "box":
+        weights["log_std"] = -0.5 + 0.2 * random.normal(size=ACTION_SIZE)
     return _exact(weights | fresh_adam(weights))
+
+
+def acquainted(weights: Weights, config: Config, random: np.random.Generator) -> tuple[Weights, list[Transition]]:
+    """The same agent after it has seen a rollout, and that rollout; without statistics where none are wanted."""
+    if not (config.normalise_obs or config.normalise_reward):
+        return weights, []
+    before = [transitions(weights, config, random)]
+    # In full precision: what is compared are statistics of exact numbers, of these and of those that follow.
+    return weights | oracle.normaliser(before, config), before
 
 
 def midway(weights: Weights, random: np.random.Generator) -> Weights:
@@ -99,7 +116,7 @@ def binary(weights: Weights, random: np.random.Generator) -> Minibatch:
 def _minibatch(weights: Weights, random: np.random.Generator, *, drift: float, error: float, binary: bool) -> Minibatch:
     obs = random.normal(size=(ROWS, OBSERVATION_SIZE))
     obs = obs > 0 if binary else obs
-    action = random.integers(NUM_ACTIONS, size=ROWS).astype(np.int32)
+    action = _action(weights, obs, random)
     old_value = oracle.value(parameters(weights), obs) + drift * random.normal(size=ROWS)
     minibatch = Minibatch(
         obs=obs,
@@ -112,22 +129,33 @@ def _minibatch(weights: Weights, random: np.random.Generator, *, drift: float, e
     return Minibatch(*map(_rounded, minibatch))
 
 
+def _action(weights: Weights, obs: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """Any of the discrete ones; real-valued ones as the policy draws them."""
+    if "log_std" not in weights:
+        return random.integers(NUM_ACTIONS, size=obs.shape[:-1]).astype(np.int32)
+    mean = oracle.greedy(parameters(weights), oracle.visible(weights, obs))
+    return mean + np.exp(weights["log_std"]) * random.normal(size=mean.shape)
+
+
 def transitions(weights: Weights, config: Config, random: np.random.Generator) -> Transition:
     """A rollout whose episodes end in every way: terminated, truncated, both, also on the last step."""
     shape = config.num_steps, config.num_envs
     obs = random.normal(size=(*shape, OBSERVATION_SIZE))
-    action = random.integers(NUM_ACTIONS, size=shape).astype(np.int32)
+    if config.normalise_obs:
+        obs = _unlike_each_other(obs)
+    action = _action(weights, obs, random)
     terminated, truncated = random.random(shape) < 0.15, random.random(shape) < 0.15
     terminated[2, 0] = truncated[2, 0] = True
     # The last step of environments 0 to 3: ongoing, terminated, truncated, both.
     terminated[-1, :4] = False, True, False, True
     truncated[-1, :4] = False, False, True, True
+    seen = oracle.visible(weights, obs)
     batch = Transition(
         obs=obs,
         action=action,
-        log_prob=oracle.log_prob(parameters(weights), obs, action) + 0.2 * random.normal(size=shape),
-        value=oracle.value(parameters(weights), obs) + 0.2 * random.normal(size=shape),
-        reward=random.normal(size=shape),
+        log_prob=oracle.log_prob(parameters(weights), seen, action) + 0.2 * random.normal(size=shape),
+        value=oracle.value(parameters(weights), seen) + 0.2 * random.normal(size=shape),
+        reward=_with_outlier(random.normal(size=shape)) if config.normalise_reward else random.normal(size=shape),
         terminated=terminated,
         truncated=truncated,
         final_value=random.normal(size=shape),
@@ -137,19 +165,33 @@ def transitions(weights: Weights, config: Config, random: np.random.Generator) -
     return Transition(*map(_rounded, batch))
 
 
-def single_steps() -> list[Case]:
+def _unlike_each_other(obs: np.ndarray) -> np.ndarray:
+    """Features of different means and scales, environments of different means, and one number far out."""
+    obs = obs * np.array([1, 4, 0.5, 2]) + np.array([2, -1, 0, 5]) + 0.5 * np.arange(obs.shape[1])[:, None]
+    obs[1, 2, 0] = 100
+    return obs
+
+
+def _with_outlier(reward: np.ndarray) -> np.ndarray:
+    """Rewards of one sign, as if each step cost something, and one that is clipped."""
+    reward = 0.5 * reward - 1
+    reward[1, 2] = -60
+    return reward
+
+
+def single_steps(kind: Kind = "discrete") -> list[Case]:
     """Every kind of minibatch, a fresh Adam and one midway, under both settings of the switches."""
     random = np.random.default_rng(0)
-    weights = network(random)
+    weights = network(random, kind)
     data = [make(weights, random) for make in (near, far, binary)]
     starts = [(weights, minibatch) for minibatch in data] + [(midway(weights, random), data[0])]
     return [Case(config, *start) for config in (BASE, PLAIN) for start in starts]
 
 
-def twenty_steps() -> tuple[Weights, list[Minibatch]]:
+def twenty_steps(kind: Kind = "discrete") -> tuple[Weights, list[Minibatch]]:
     """Weights, and twenty minibatches that are near and far in turn."""
     random = np.random.default_rng(1)
-    weights = network(random)
+    weights = network(random, kind)
     return weights, [(far if i % 2 else near)(weights, random) for i in range(20)]
 
 

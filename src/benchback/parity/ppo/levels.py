@@ -1,6 +1,9 @@
-"""The five levels for PPO."""
+"""The five levels for PPO: discrete actions, then real-valued ones, whose quantities end in `/box`.
 
-from collections.abc import Iterator
+Wherever statistics come in, real-valued actions are tried with normalised observations and rewards.
+"""
+
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -10,7 +13,7 @@ from benchback.agent import Weights
 from benchback.algorithms.ppo.config import Config
 from benchback.parity import deviation, environment
 from benchback.parity.deviation import Deviation, worst
-from benchback.parity.execution import executions
+from benchback.parity.execution import best, executions
 from benchback.parity.oracle import parameters
 from benchback.parity.ppo import cases, oracle
 from benchback.parity.subject import Subject
@@ -23,34 +26,46 @@ NUM_ITERATIONS = 3
 
 def forward(subject: Subject) -> Iterator[Deviation]:
     """L0: greedy actions, and what a rollout says of the observations it met; then the initial weights."""
+    yield from _forward(subject, cases.MINIBATCHES, "discrete")
+    yield from _boxed(_forward(subject, cases.NORMALISED_MINIBATCHES, "box"))
+
+
+def _boxed(deviations: Iterable[Deviation]) -> Iterator[Deviation]:
+    return ((f"{quantity}/box", off) for quantity, off in deviations)
+
+
+def _forward(subject: Subject, config: Config, kind: cases.Kind) -> Iterator[Deviation]:
     random = np.random.default_rng(2)
-    weights = cases.network(random)
+    weights = cases.network(random, kind)
     obs = cases.near(weights, random).obs
-    agent = subject.agent(cases.MINIBATCHES)
+    weights, _ = cases.acquainted(weights, config, random)
+    agent = subject.agent(config, kind)
     action = subject.fetch({"action": agent.act(agent.init(SEED, weights), subject.place(obs))})["action"]
-    yield "greedy", deviation.mismatch(action, oracle.greedy(weights, obs))
+    expected = oracle.greedy(weights, oracle.visible(weights, obs))
+    yield ("greedy", deviation.mismatch(action, expected)) if kind == "discrete" else _real_action(action, expected)
 
     batch = subject.fetch(agent.rollout(agent.init(SEED, weights))[1])
-    yield (
-        "log_prob",
-        deviation.relative(batch.log_prob, oracle.log_prob(weights, batch.obs, batch.action), floor=1.0),
-    )
-    yield "value", deviation.relative(batch.value, oracle.value(weights, batch.obs), floor=1.0)
+    seen = oracle.visible(weights, batch.obs)
+    yield "log_prob", deviation.relative(batch.log_prob, oracle.log_prob(weights, seen, batch.action), floor=1.0)
+    yield "value", deviation.relative(batch.value, oracle.value(weights, seen), floor=1.0)
     final_obs = environment.successor(np, batch.obs.astype(float), batch.action)[batch.truncated]
-    yield (
-        "final_value",
-        deviation.relative(batch.final_value[batch.truncated], oracle.value(weights, final_obs), floor=1.0),
-    )
-    yield from initial_weights(agent.export(agent.init(SEED, None)))
+    final_value = oracle.value(weights, oracle.visible(weights, final_obs))
+    yield "final_value", deviation.relative(batch.final_value[batch.truncated], final_value, floor=1.0)
+    yield from initial_weights(agent.export(agent.init(SEED, None)), config)
 
 
-def initial_weights(weights: Weights) -> Iterator[Deviation]:
+def _real_action(found: np.ndarray, expected: np.ndarray) -> Deviation:
+    return "real_action", deviation.relative(found, expected, floor=1.0)
+
+
+def initial_weights(weights: Weights, config: Config) -> Iterator[Deviation]:
     """Kernels against orthogonal ones: scale sqrt 2, and 0.01 and 1 for the heads; biases against zero."""
     depth = len(cases.BASE.hidden)
     scale = {f"actor/{depth}/kernel": 0.01, f"critic/{depth}/kernel": 1.0}
+    constant = {"bias": 0.0, "log_std": config.initial_log_std}
     yield from worst(
-        ("initial_bias", deviation.absolute(x, np.zeros_like(x)))
-        if name.endswith("bias")
+        (f"initial_{kind}", deviation.absolute(x, np.full_like(x, constant[kind])))
+        if (kind := name.split("/")[-1]) in constant
         else ("initial_kernel", deviation.absolute(_gram(x / scale.get(name, 2**0.5)), np.eye(min(x.shape))))
         for name, x in parameters(weights).items()
     )
@@ -63,11 +78,12 @@ def _gram(kernel: np.ndarray) -> np.ndarray:
 
 def one_step(subject: Subject) -> Iterator[Deviation]:
     """L1: one gradient step on each case."""
-    return worst(d for case in cases.single_steps() for d in _one_step(subject, case))
+    yield from worst(d for case in cases.single_steps() for d in _one_step(subject, case, "discrete"))
+    yield from _boxed(worst(d for case in cases.single_steps("box") for d in _one_step(subject, case, "box")))
 
 
-def _one_step(subject: Subject, case: cases.Case) -> Iterator[Deviation]:
-    agent = subject.agent(case.config)
+def _one_step(subject: Subject, case: cases.Case, kind: cases.Kind) -> Iterator[Deviation]:
+    agent = subject.agent(case.config, kind)
     state, metrics = agent.learn(agent.init(SEED, case.weights), subject.place_all(case.minibatch))
     found = agent.export(state)
     expected, expected_metrics = oracle.learn(case.weights, case.minibatch, case.config)
@@ -86,8 +102,13 @@ def _one_step(subject: Subject, case: cases.Case) -> Iterator[Deviation]:
 
 def twenty_steps(subject: Subject) -> Iterator[Deviation]:
     """L2: twenty gradient steps, where small differences would add up."""
-    expected, minibatches = cases.twenty_steps()
-    agent = subject.agent(cases.BASE)
+    yield from _twenty_steps(subject, "discrete")
+    yield from _boxed(_twenty_steps(subject, "box"))
+
+
+def _twenty_steps(subject: Subject, kind: cases.Kind) -> Iterator[Deviation]:
+    expected, minibatches = cases.twenty_steps(kind)
+    agent = subject.agent(cases.BASE, kind)
     state = agent.init(SEED, expected)
     deviations = []
     for minibatch in minibatches:
@@ -99,28 +120,39 @@ def twenty_steps(subject: Subject) -> Iterator[Deviation]:
 
 def update(subject: Subject) -> Iterator[Deviation]:
     """L3: whole updates on given rollouts; whole iterations where the order of rows can be known."""
-    whole = cases.MINIBATCHES if subject.spec.family == "jax" else cases.BASE
-    yield from worst(d for config in (whole, cases.PLAIN) for d in _given_rollout(subject, config))
-    yield from _iterations(subject) if subject.spec.family == "jax" else _every_row(subject)
+    jax = subject.spec.family == "jax"
+    whole = cases.MINIBATCHES if jax else cases.BASE
+    yield from worst(d for config in (whole, cases.PLAIN) for d in _given_rollout(subject, config, "discrete"))
+    yield from _iterations(subject, cases.MINIBATCHES, "discrete") if jax else _every_row(subject)
+    yield from _boxed(normalised_update(subject))
+    if jax:
+        yield from _boxed(_iterations(subject, cases.NORMALISED_MINIBATCHES, "box"))
 
 
-def _given_rollout(subject: Subject, config: Config) -> Iterator[Deviation]:
+def normalised_update(subject: Subject) -> Iterator[Deviation]:
+    """The part of L3 in which observations and rewards are normalised, actions real-valued and the rollout given."""
+    config = cases.NORMALISED_MINIBATCHES if subject.spec.family == "jax" else cases.NORMALISED
+    return worst(_given_rollout(subject, config, "box"))
+
+
+def _given_rollout(subject: Subject, config: Config, kind: cases.Kind) -> Iterator[Deviation]:
     """An update on episodes that end in every way, from an Adam midway."""
     random = np.random.default_rng(3)
-    weights = cases.midway(cases.network(random), random)
+    weights = cases.midway(cases.network(random, kind), random)
+    weights, before = cases.acquainted(weights, config, random)
     batch = cases.transitions(weights, config, random)
-    agent, last_obs = subject.agent(config), _initial_obs(subject)
+    agent, last_obs = subject.agent(config, kind), _initial_obs(subject, config, kind)
     state = agent.init(SEED, weights)
     order = _order(config, agent.export(state)["rng"])
     state, metrics = agent.update(state, subject.place_all(batch))
-    expected, expected_metrics = oracle.update(weights, batch, last_obs, config, order)
+    expected, expected_metrics = oracle.update(weights, batch, last_obs, config, order, before)
     yield from deviation.of_metrics(subject.fetch(metrics), expected_metrics)
     yield from deviation.of_weights(agent.export(state), expected)
 
 
-def _initial_obs(subject: Subject) -> np.ndarray:
+def _initial_obs(subject: Subject, config: Config, kind: cases.Kind) -> np.ndarray:
     """What a fresh state looks at, the first observation of its rollout: a given rollout must end there."""
-    agent = subject.agent(cases.MINIBATCHES)
+    agent = subject.agent(cases.MINIBATCHES if kind == "discrete" else config, kind)
     return subject.fetch(agent.rollout(agent.init(SEED, None))[1]).obs[0]
 
 
@@ -130,7 +162,7 @@ def _every_row(subject: Subject) -> Iterator[Deviation]:
     random = np.random.default_rng(4)
     weights = cases.network(random)
     batch = cases.transitions(weights, config, random)
-    agent, last_obs = subject.agent(config), _initial_obs(subject)
+    agent, last_obs = subject.agent(config), _initial_obs(subject, config, "discrete")
     state, metrics = agent.update(agent.init(SEED, weights), subject.place_all(batch))
     _, expected = oracle.update(weights, batch, last_obs, config, [np.arange(config.batch_size)])
     of_rows = ("value_loss", "entropy", "approximate_kl", "clip_fraction")
@@ -151,30 +183,34 @@ class Iteration(NamedTuple):
     after: Weights
 
 
-def _iterations(subject: Subject) -> Iterator[Deviation]:
+def _iterations(subject: Subject, config: Config, kind: cases.Kind) -> Iterator[Deviation]:
     """Rollouts and updates in turn: actions equal to the reference's, learning equal to the oracle's."""
-    expected = cases.network(np.random.default_rng(5))
-    history = _history(subject, expected)
-    reference = _history(replace(subject, backend=REFERENCE), expected)
-    deviations = []
+    expected = cases.network(np.random.default_rng(5), kind)
+    history = _history(subject, config, kind, expected)
+    reference = _history(replace(subject, backend=REFERENCE), config, kind, expected)
+    deviations, before = [], []
     for ours, theirs, following in zip(history, reference, history[1:], strict=False):
         last_obs = following.batch.obs[0]
-        expected, metrics = oracle.update(expected, ours.batch, last_obs, cases.MINIBATCHES, ours.order)
-        deviations += [("action", deviation.mismatch(ours.batch.action, theirs.batch.action))]
+        expected, metrics = oracle.update(expected, ours.batch, last_obs, config, ours.order, before)
+        if kind == "discrete":
+            deviations += [("action", deviation.mismatch(ours.batch.action, theirs.batch.action))]
+        else:
+            deviations += [_real_action(ours.batch.action, theirs.batch.action)]
         deviations += deviation.of_metrics(ours.metrics, metrics)
         deviations += deviation.of_weights(ours.after, expected)
+        before += [ours.batch]
     yield from worst((f"{quantity}/iteration", off) for quantity, off in deviations)
 
 
-def _history(subject: Subject, weights: Weights) -> list[Iteration]:
+def _history(subject: Subject, config: Config, kind: cases.Kind, weights: Weights) -> list[Iteration]:
     """One iteration more than are compared: its rollout shows where the one before ended."""
-    agent = subject.agent(cases.MINIBATCHES)
+    agent = subject.agent(config, kind)
     state = agent.init(SEED, weights)
     history = []
     for _ in range(NUM_ITERATIONS + 1):
         state, batch = agent.rollout(state)
         # Fetched before the update may overwrite it.
-        fetched, order = subject.fetch(batch), _order(cases.MINIBATCHES, agent.export(state)["rng"])
+        fetched, order = subject.fetch(batch), _order(config, agent.export(state)["rng"])
         state, metrics = agent.update(state, batch)
         history.append(Iteration(fetched, order, subject.fetch(metrics), agent.export(state)))
     return history
@@ -200,8 +236,11 @@ def _order(config: Config, rng: np.ndarray) -> np.ndarray:
 
 
 def execution(subject: Subject) -> Iterator[Deviation]:
-    """L4: every mode and unit."""
-    return executions(subject, cases.TINY)
+    """L4: every mode and unit; with real-valued actions the best mode in the widest unit."""
+    yield from executions(subject, cases.TINY)
+    # What L3 has compiled serves here.
+    config = cases.NORMALISED_MINIBATCHES if subject.spec.family == "jax" else cases.NORMALISED
+    yield from _boxed(executions(subject, config, "box", [best(subject.spec)]))
 
 
 LEVELS = {"L0": forward, "L1": one_step, "L2": twenty_steps, "L3": update, "L4": execution}

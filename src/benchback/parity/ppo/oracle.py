@@ -5,7 +5,7 @@ takes only data from the rest of the project (the configuration and the records)
 Acting is left out: random streams belong to the frameworks.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -20,16 +20,47 @@ from benchback.parity.oracle import backward, clip_by_global_norm, forward, glob
 Metrics = dict[str, float]
 
 
-def policy(weights: Weights, obs: np.ndarray) -> np.ndarray:
-    """log pi(. | obs), `[B, A]`."""
-    logits = forward(weights, "actor", obs)[-1]
+Slopes = Callable[[np.ndarray, float], tuple[np.ndarray, Weights]]
+"""(derivative of the loss by each log-probability, by the mean entropy) -> by the actor's output, and by the rest."""
+
+
+def policy(weights: Weights, output: np.ndarray, action: np.ndarray) -> tuple[np.ndarray, float, Slopes]:
+    """Of what the actor puts out: log pi(action), the mean entropy, and how both depend on it."""
+    if "log_std" in weights:
+        return gaussian(output, weights["log_std"], action)
+    return categorical(output, action)
+
+
+def categorical(logits: np.ndarray, action: np.ndarray) -> tuple[np.ndarray, float, Slopes]:
+    """log p = logits - log sum exp logits, H = -sum p log p."""
     shifted = logits - logits.max(-1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+    log_p = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+    p, chosen = np.exp(log_p), np.eye(log_p.shape[-1])[action]
+    each = -(p * log_p).sum(-1, keepdims=True)
+
+    def slopes(by_log_prob: np.ndarray, by_entropy: float) -> tuple[np.ndarray, Weights]:
+        # By the logits: of log p(a) the indicator of a minus p, of H it is -p (log p + H).
+        return by_log_prob[:, None] * (chosen - p) - by_entropy * p * (log_p + each) / len(p), {}
+
+    return (log_p * chosen).sum(-1), each.mean(), slopes
+
+
+def gaussian(mean: np.ndarray, log_std: np.ndarray, action: np.ndarray) -> tuple[np.ndarray, float, Slopes]:
+    """log p = -sum (z^2 + log(2 pi)) / 2 + log sigma, z = (a - mu) / sigma; H = sum log sigma + log(2 pi e) / 2."""
+    std = np.exp(log_std)
+    z = (action - mean) / std
+
+    def slopes(by_log_prob: np.ndarray, by_entropy: float) -> tuple[np.ndarray, Weights]:
+        # Of log p: z / sigma by mu, z^2 - 1 by log sigma; of H: 1 by log sigma.
+        return by_log_prob[:, None] * z / std, {"log_std": (by_log_prob[:, None] * (z**2 - 1)).sum(0) + by_entropy}
+
+    log_prob = -(z**2 / 2 + log_std + np.log(2 * np.pi) / 2).sum(-1)
+    return log_prob, float((log_std + np.log(2 * np.pi * np.e) / 2).sum()), slopes
 
 
 def log_prob(weights: Weights, obs: np.ndarray, action: np.ndarray) -> np.ndarray:
     """log pi(action | obs)."""
-    return np.take_along_axis(policy(weights, obs), np.asarray(action)[..., None], -1)[..., 0]
+    return policy(weights, forward(weights, "actor", obs)[-1], np.asarray(action))[0]
 
 
 def value(weights: Weights, obs: np.ndarray) -> np.ndarray:
@@ -38,8 +69,9 @@ def value(weights: Weights, obs: np.ndarray) -> np.ndarray:
 
 
 def greedy(weights: Weights, obs: np.ndarray) -> np.ndarray:
-    """The most probable action."""
-    return policy(weights, obs).argmax(-1)
+    """The most probable action: the likeliest of all, or the mean."""
+    output = forward(weights, "actor", obs)[-1]
+    return output if "log_std" in weights else output.argmax(-1)
 
 
 # The objective and its gradient.
@@ -66,34 +98,24 @@ def value_loss(new: np.ndarray, minibatch: Minibatch, config: Config) -> tuple[f
     return 0.5 * np.maximum(error**2, clipped**2).mean(), slope
 
 
-def entropy(log_p: np.ndarray) -> tuple[float, np.ndarray]:
-    """Mean of -sum p log p, and its derivative by the logits: -p (log p + H)."""
-    p = np.exp(log_p)
-    each = -(p * log_p).sum(-1, keepdims=True)
-    return each.mean(), -p * (log_p + each) / len(p)
-
-
 def objective(weights: Weights, minibatch: Minibatch, config: Config) -> tuple[Metrics, Weights]:
     """Every metric of the loss, and the loss's gradient before any clipping."""
     actor, critic = (forward(weights, tower, minibatch.obs) for tower in ("actor", "critic"))
-    log_p = policy(weights, minibatch.obs)
-    chosen = np.eye(log_p.shape[-1])[minibatch.action]
-    log_ratio = (log_p * chosen).sum(-1) - minibatch.log_prob
+    log_prob, entropy, slopes = policy(weights, actor[-1], minibatch.action)
+    log_ratio = log_prob - minibatch.log_prob
 
     policy_part, policy_slope = surrogate(log_ratio, minibatch.advantage, config)
     value_part, value_slope = value_loss(critic[-1][:, 0], minibatch, config)
-    entropy_part, entropy_slope = entropy(log_p)
 
-    # The derivative of log pi(a) by the logits is the indicator of a minus the probabilities.
-    logits_slope = policy_slope[:, None] * (chosen - np.exp(log_p)) - config.entropy_coefficient * entropy_slope
-    of_actor, _ = backward(weights, "actor", actor, logits_slope)
+    actor_slope, of_rest = slopes(policy_slope, -config.entropy_coefficient)
+    of_actor, _ = backward(weights, "actor", actor, actor_slope)
     of_critic, _ = backward(weights, "critic", critic, config.value_coefficient * value_slope[:, None])
-    gradient = of_actor | of_critic
+    gradient = of_actor | of_critic | of_rest
     return {
-        "loss": policy_part + config.value_coefficient * value_part - config.entropy_coefficient * entropy_part,
+        "loss": policy_part + config.value_coefficient * value_part - config.entropy_coefficient * entropy,
         "policy_loss": policy_part,
         "value_loss": value_part,
-        "entropy": entropy_part,
+        "entropy": entropy,
         "approximate_kl": (np.exp(log_ratio) - 1 - log_ratio).mean(),
         "clip_fraction": (np.abs(np.exp(log_ratio) - 1) > config.clip).mean(),
         "grad_norm": global_norm(gradient),
@@ -131,13 +153,21 @@ def learn(weights: Weights, minibatch: Minibatch, config: Config) -> tuple[Weigh
 
 
 def update(
-    weights: Weights, batch: Transition, last_obs: np.ndarray, config: Config, order: Iterable[np.ndarray]
+    weights: Weights,
+    batch: Transition,
+    last_obs: np.ndarray,
+    config: Config,
+    order: Iterable[np.ndarray],
+    before: Sequence[Transition] = (),
 ) -> tuple[Weights, Metrics]:
     """Weights after one gradient step on each set of rows in `order`, mean metrics, and those of episodes.
 
-    Rows are numbered time first: step t of environment e is row t x num_envs + e.
+    Rows are numbered time first: step t of environment e is row t x num_envs + e. `before` are the rollouts that
+    the statistics in `weights` are of.
     """
-    batch = Transition(*map(widened, batch))
+    raw = batch = Transition(*map(widened, batch))
+    last_obs, obs, reward = visible(weights, last_obs), visible(weights, batch.obs), scaled(weights, batch.reward)
+    batch = batch._replace(obs=obs, reward=reward)
     estimate = advantage(batch, value(weights, last_obs), config)
     rows = Minibatch(batch.obs, batch.action, batch.log_prob, batch.value, estimate, estimate + batch.value)
     rows = Minibatch(*(x.reshape(-1, *x.shape[2:]) for x in rows))
@@ -146,4 +176,53 @@ def update(
         weights, metrics = learn(weights, Minibatch(*(x[index] for x in rows)), config)
         history.append(metrics)
     mean = {name: float(np.mean([metrics[name] for metrics in history])) for name in history[0]}
-    return weights, mean | episodes(batch)
+    return weights | normaliser([*before, raw], config), mean | episodes(batch)
+
+
+# Normalisation.
+
+
+def visible(weights: Weights, obs: np.ndarray) -> np.ndarray:
+    """Observations as the networks see them: less the mean, over the standard deviation, clipped to +-10."""
+    if "normaliser/obs/mean" not in weights:
+        return obs
+    mean, variance = weights["normaliser/obs/mean"], weights["normaliser/obs/variance"]
+    return np.clip((np.asarray(obs, float) - mean) / np.sqrt(variance + 1e-8), -10, 10)
+
+
+def scaled(weights: Weights, reward: np.ndarray) -> np.ndarray:
+    """Rewards over the standard deviation of the discounted return, clipped to +-10; never centred."""
+    if "normaliser/discounted_return/variance" not in weights:
+        return reward
+    return np.clip(reward / np.sqrt(weights["normaliser/discounted_return/variance"] + 1e-8), -10, 10)
+
+
+def normaliser(rollouts: Sequence[Transition], config: Config) -> Weights:
+    """What is remembered of all these rollouts, in the order in which they happened."""
+    result: Weights = {}
+    if config.normalise_obs:
+        obs = np.concatenate([batch.obs for batch in rollouts])
+        result |= moments("normaliser/obs", obs.reshape(-1, obs.shape[-1]))
+    if config.normalise_reward:
+        found, ongoing = discounted_returns(rollouts, config.gamma)
+        result |= moments("normaliser/discounted_return", found.ravel()) | {"normaliser/ongoing_return": ongoing}
+    return result
+
+
+def moments(section: str, rows: np.ndarray) -> Weights:
+    """Number, mean and variance of each column, in two passes over all rows."""
+    mean = np.asarray(rows, float).sum(0) / len(rows)
+    variance = ((rows - mean) ** 2).sum(0) / len(rows)
+    return {f"{section}/count": np.array(float(len(rows))), f"{section}/mean": mean, f"{section}/variance": variance}
+
+
+def discounted_returns(rollouts: Sequence[Transition], gamma: float) -> tuple[np.ndarray, np.ndarray]:
+    """After each step, `[T, E]`: r_t + gamma r_{t-1} + ... back to the episode's start; and what is left at the end."""
+    reward, done = (
+        np.concatenate(x) for x in zip(*((b.reward, b.terminated | b.truncated) for b in rollouts), strict=True)
+    )
+    result, ongoing = np.zeros(reward.shape), np.zeros(reward.shape[1])
+    for t, e in np.ndindex(reward.shape):
+        result[t, e] = reward[t, e] + gamma * ongoing[e]
+        ongoing[e] = 0.0 if done[t, e] else result[t, e]
+    return result, ongoing

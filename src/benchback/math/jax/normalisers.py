@@ -1,0 +1,56 @@
+"""Running statistics of what was seen, and what brings numbers to a common scale by them.
+
+Statistics are kept per feature: every other axis, time and environments alike, only adds rows.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Shaped
+
+EPSILON = 1e-8
+LIMIT = 10.0
+"""Standard deviations beyond which a number is clipped."""
+
+
+class Moments(NamedTuple):
+    """Of each feature, over all rows ever seen; before the first, those that change nothing: mean 0, variance 1."""
+
+    count: Float[Array, ""]
+    mean: Float[Array, "*F"]
+    variance: Float[Array, "*F"]
+    """The mean squared distance from the mean (ddof 0)."""
+
+
+def no_moments(shape: tuple[int, ...], dtype: jnp.dtype) -> Moments:
+    """The statistics of features of that shape before anything was seen."""
+    return Moments(jnp.zeros((), dtype), jnp.zeros(shape, dtype), jnp.ones(shape, dtype))
+
+
+def absorb(moments: Moments, x: Shaped[Array, "..."]) -> Moments:
+    """The statistics after the rows of `x`, `[..., *F]`, as if all rows had been seen at once.
+
+    With s the share of the new rows: mean + s delta, (1 - s) variance + s variance' + s (1 - s) delta^2 (Chan,
+    Golub & LeVeque 1983).
+    """
+    rows = x.reshape(-1, *moments.mean.shape).astype(moments.mean.dtype)
+    mean = jnp.mean(rows, 0)
+    variance = jnp.mean((rows - mean) ** 2, 0)
+    count = moments.count + len(rows)
+    share = len(rows) / count
+    delta = mean - moments.mean
+    return Moments(
+        count=count,
+        mean=moments.mean + share * delta,
+        variance=(1 - share) * moments.variance + share * variance + share * (1 - share) * delta**2,
+    )
+
+
+def normalise(x: Shaped[Array, "..."], moments: Moments) -> Float[Array, "..."]:
+    """(x - mean) / sqrt(variance + 1e-8), clipped to +-10."""
+    return jnp.clip((x.astype(moments.mean.dtype) - moments.mean) / jnp.sqrt(moments.variance + EPSILON), -LIMIT, LIMIT)
+
+
+def rescale(x: Shaped[Array, "..."], moments: Moments) -> Float[Array, "..."]:
+    """x / sqrt(variance + 1e-8), clipped to +-10: zero stays zero."""
+    return jnp.clip(x / jnp.sqrt(moments.variance + EPSILON), -LIMIT, LIMIT)

@@ -1,0 +1,57 @@
+"""Running statistics of what was seen, and what brings numbers to a common scale by them.
+
+Statistics are kept per feature: every other axis, time and environments alike, only adds rows.
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor
+
+EPSILON = 1e-8
+LIMIT = 10.0
+"""Standard deviations beyond which a number is clipped."""
+
+
+class Moments(NamedTuple):
+    """Of each feature, over all rows ever seen; before the first, those that change nothing: mean 0, variance 1."""
+
+    count: Float[Tensor, ""]
+    mean: Float[Tensor, "*F"]
+    variance: Float[Tensor, "*F"]
+    """The mean squared distance from the mean (ddof 0)."""
+
+
+def no_moments(shape: tuple[int, ...], dtype: torch.dtype) -> Moments:
+    """The statistics of features of that shape before anything was seen."""
+    return Moments(torch.zeros((), dtype=dtype), torch.zeros(shape, dtype=dtype), torch.ones(shape, dtype=dtype))
+
+
+def absorb(moments: Moments, x: Shaped[Tensor, "..."]) -> Moments:
+    """The statistics after the rows of `x`, `[..., *F]`, as if all rows had been seen at once.
+
+    With s the share of the new rows: mean + s delta, (1 - s) variance + s variance' + s (1 - s) delta^2 (Chan,
+    Golub & LeVeque 1983).
+    """
+    rows = x.reshape(-1, *moments.mean.shape).to(moments.mean.dtype)
+    mean = rows.mean(0)
+    variance = ((rows - mean) ** 2).mean(0)
+    count = moments.count + len(rows)
+    share = len(rows) / count
+    delta = mean - moments.mean
+    return Moments(
+        count=count,
+        mean=moments.mean + share * delta,
+        variance=(1 - share) * moments.variance + share * variance + share * (1 - share) * delta**2,
+    )
+
+
+def normalise(x: Shaped[Tensor, "..."], moments: Moments) -> Float[Tensor, "..."]:
+    """(x - mean) / sqrt(variance + 1e-8), clipped to +-10."""
+    return ((x.to(moments.mean.dtype) - moments.mean) / (moments.variance + EPSILON).sqrt()).clamp(-LIMIT, LIMIT)
+
+
+def rescale(x: Shaped[Tensor, "..."], moments: Moments) -> Float[Tensor, "..."]:
+    """x / sqrt(variance + 1e-8), clipped to +-10: zero stays zero."""
+    return (x / (moments.variance + EPSILON).sqrt()).clamp(-LIMIT, LIMIT)
