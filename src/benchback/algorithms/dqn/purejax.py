@@ -62,8 +62,9 @@ def make(config: Config, env: Env) -> Agent:
         sizes = (env.observation_size, *config.hidden, env.actions.size)
         params = Params(critic=init_mlp(model_key, sizes, 1.0, dtype))
         env_state = env.reset(env_key)
-        obs, action, end = env_state.obs[0], jnp.zeros((), jnp.int32), jnp.zeros((), jnp.bool_)
-        replay = math.empty_replay(Minibatch(obs, action, jnp.zeros((), dtype), obs, end), config.replay_capacity)
+        obs, zero = env_state.obs[0], jnp.zeros((), dtype)
+        row = Minibatch(obs, zero.astype(jnp.int32), zero, obs, zero.astype(jnp.bool_))
+        replay = math.empty_replay(row, config.replay_capacity)
         return params, jax.tree.map(jnp.copy, params), optimiser.init(params), replay, env_state, key
 
     def init(seed: int, weights: Weights | None = None) -> State:
@@ -108,11 +109,11 @@ def make(config: Config, env: Env) -> Agent:
     def wait(state: State, index: Int[Array, "U B"]) -> tuple[State, Metrics]:
         return state, dict.fromkeys(LOSS_METRICS, jnp.full((), jnp.nan, dtype))
 
-    def renewed(params: Params, target: Params, tau: Float[Array, ""]) -> Params:
-        return math.polyak(target, params, tau)
+    def renew_target(state: State) -> State:
+        return state._replace(target=math.polyak(state.target, state.params, state.hyper.tau))
 
-    def kept(params: Params, target: Params, tau: Float[Array, ""]) -> Params:
-        return target
+    def keep_target(state: State) -> State:
+        return state
 
     def update(state: State, batch: Transition) -> tuple[State, Metrics]:
         share = epsilon(math, state.replay.inserted, state.hyper, config)
@@ -121,9 +122,8 @@ def make(config: Config, env: Env) -> Agent:
         index = math.draw_rows(row_key, replay, (config.num_updates, config.minibatch_size))
         state = state._replace(replay=replay, key=key)
         state, losses = jax.lax.cond(learns(replay.inserted, config), train, wait, state, index)
-        due = renews_target(replay.inserted, config)
-        target = jax.lax.cond(due, renewed, kept, state.params, state.target, state.hyper.tau)
-        return state._replace(target=target), losses | {"epsilon": share} | episode_metrics(math, batch)
+        state = jax.lax.cond(renews_target(replay.inserted, config), renew_target, keep_target, state)
+        return state, losses | {"epsilon": share} | episode_metrics(math, batch)
 
     def act(state: State, obs: Shaped[Array, "B O"]) -> Int[Array, "B"]:
         return math.categorical.greedy(forward(state.params, obs))

@@ -165,15 +165,4 @@ def update(
         weights, metrics = learn(weights, Minibatch(*(x[index] for x in rows)), config)
         history.append(metrics)
     mean = {name: float(np.mean([metrics[name] for metrics in history])) for name in history[0]}
-    return weights, mean | episodes(batch)
-
-
-def episodes(batch: Transition) -> Metrics:
-    """Mean return and length of the episodes that ended (NaN if none did), and their number."""
-    done = batch.terminated | batch.truncated
-    number = int(done.sum())
-    return {
-        "episode_return": float(batch.episode_return[done].mean()) if number else float("nan"),
-        "episode_length": float(batch.episode_length[done].mean()) if number else float("nan"),
-        "episodes": number,
-    }
+    return weights, mean | oracle.episodes(batch)
