@@ -1,6 +1,6 @@
 """L4, the same for every algorithm: a mode or a unit changes how an agent is run, not what it computes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -25,11 +25,16 @@ class Outcome(NamedTuple):
     weights: Weights
 
 
-def executions(subject: Subject, config: Any, kind: Literal["discrete", "box"] = "discrete") -> Iterator[Deviation]:
-    """Every execution of the plan against mode `none` in unit `phase`."""
+def executions(
+    subject: Subject,
+    config: Any,
+    kind: Literal["discrete", "box"] = "discrete",
+    wanted: Sequence[tuple[str, str]] | None = None,
+) -> Iterator[Deviation]:
+    """Every execution of the plan, or those wanted of it, against mode `none` in unit `phase`."""
     agent = subject.agent(config, kind)
     reference = _trained(subject, agent)
-    for mode, unit in plan(subject.spec):
+    for mode, unit in plan(subject.spec) if wanted is None else wanted:
         try:
             executed = subject.execute(agent, mode, unit, NUM_ITERATIONS)
         except InputError:  # a mode that this machine cannot offer says so when it is asked for

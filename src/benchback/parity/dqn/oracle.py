@@ -6,6 +6,7 @@ Acting is left out, but for how often it should be random: random streams belong
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from benchback.parity.deviation import section
 from benchback.parity.oracle import backward, forward, global_norm, parameters, widened
 
 Metrics = dict[str, float]
-Row = tuple[np.ndarray, ...]
+Row = tuple[Any, ...]
 """One transition, field by field as in Minibatch."""
 
 
