@@ -28,6 +28,7 @@ class Algorithm:
 ALGORITHMS = {
     "ppo": Algorithm("Proximal policy optimisation", ("discrete", "box"), "gymnax/CartPole-v1"),
     "vpg": Algorithm("Vanilla policy gradient", ("discrete", "box"), "gymnax/CartPole-v1"),
+    "dqn": Algorithm("Deep Q-learning", ("discrete",), "gymnax/CartPole-v1"),
 }
 
 

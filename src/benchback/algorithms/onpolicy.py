@@ -64,13 +64,3 @@ def rewards_to_go(
     unvalued = batch._replace(value=0 * batch.value)
     undiminished = hyper._replace(gae_lambda=0 * hyper.gae_lambda + 1)
     return advantages(math, unvalued, last_value, undiminished, truncation)
-
-
-def episode_metrics(math: ModuleType, batch: Transition) -> dict[str, Any]:
-    """Mean return and length of the episodes that ended in this rollout (NaN if none did), and their number."""
-    done = batch.terminated | batch.truncated
-    return {
-        "episode_return": math.mean_where(batch.episode_return, done),
-        "episode_length": math.mean_where(batch.episode_length, done),
-        "episodes": done.sum(),
-    }

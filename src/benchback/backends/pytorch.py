@@ -8,8 +8,9 @@ An implementation offers them under these roles; what it does not offer runs in 
 - `rollout_step` (model, state, noise, ...) -> state, outcome: policy and environment in one, where the environment
   is torch's own; and `rollout_steps`, the same for all steps;
 - `appraise` (model, outcome, ...) -> batch: what a rollout still needs, for all its steps at once;
-- `objective` (model, minibatch, hyper) -> loss, metrics: forward pass and loss;
-- `minibatch_step` (model, optimiser state, minibatch, hyper) -> metrics: objective, gradient and optimiser.
+- `bootstrap` (model, observation) -> value of what follows, to which no gradient is due;
+- `objective` (model, minibatch, ..., hyper) -> loss, metrics: forward pass and loss;
+- `minibatch_step` (networks, optimiser state, minibatch, hyper) -> metrics: objective, gradient and optimiser.
 
 The dots are what else a policy needs and a rollout leaves as it is, e.g. a normaliser: tuples of tensors.
 """
@@ -83,7 +84,7 @@ def env_jit(agent: Agent) -> Agent:
 
 def script(agent: Agent) -> Agent:
     """Mode: TorchScript for acting and for the objective; its gradient and Adam stay eager."""
-    roles = {"policy_step", "rollout_step", "appraise", "objective"}
+    roles = {"policy_step", "rollout_step", "appraise", "bootstrap", "objective"}
     return _within(agent, lambda role, f: _traced(f) if role in roles else f)
 
 

@@ -51,10 +51,15 @@ def off_orthogonal(kernel: np.ndarray) -> float:
 
 
 def of_metrics(found: Mapping[str, Any], expected: Mapping[str, Any]) -> Iterator[Deviation]:
-    """Every expected metric, relative to its size where that exceeds 1, since most are differences."""
+    """Every expected metric, relative to its size where that exceeds 1, since most are differences.
+
+    NaN says that an iteration has nothing to report; where it is expected it must be found.
+    """
     for name, value in expected.items():
         kind = "episode" if name.startswith("episode") else "metric"
-        yield f"{kind}/{name}", relative(found.get(name, np.nan), value, floor=1.0)
+        silent = np.isnan(value) & np.isnan(found[name]) if name in found else False
+        ours, theirs = (np.where(silent, 0.0, x) for x in (found.get(name, np.nan), value))
+        yield f"{kind}/{name}", relative(ours, theirs, floor=1.0)
 
 
 def of_weights(found: Weights, expected: Weights) -> Iterator[Deviation]:

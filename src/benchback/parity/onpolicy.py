@@ -1,4 +1,4 @@
-"""What the oracles of on-policy algorithms share, in plain NumPy and float64: advantages and episodes.
+"""What the oracles of on-policy algorithms share, in plain NumPy and float64: advantages.
 
 Written from the equations, by a loop per environment. It takes only data from the rest of the project, no line that
 computes.
@@ -30,14 +30,3 @@ def advantage(batch: Transition, last_value: np.ndarray, config: Any) -> np.ndar
             result[t, e] = delta + config.gamma * config.gae_lambda * following_advantage
             following_value, following_advantage = batch.value[t, e], result[t, e]
     return result
-
-
-def episodes(batch: Transition) -> dict[str, float]:
-    """Mean return and length of the episodes that ended (NaN if none did), and their number."""
-    done = batch.terminated | batch.truncated
-    number = int(done.sum())
-    return {
-        "episode_return": float(batch.episode_return[done].mean()) if number else float("nan"),
-        "episode_length": float(batch.episode_length[done].mean()) if number else float("nan"),
-        "episodes": number,
-    }

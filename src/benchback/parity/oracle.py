@@ -7,6 +7,7 @@ Weights are canonical: `actor/0/kernel` is `[in, out]`, and an optimiser's state
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -99,3 +100,14 @@ def adam(
 def widened(x: np.ndarray) -> np.ndarray:
     """Real numbers in float64; observations of other types, actions and flags as they are."""
     return np.asarray(x, float) if np.issubdtype(np.asarray(x).dtype, np.floating) else np.asarray(x)
+
+
+def episodes(batch: Any) -> dict[str, float]:
+    """Mean return and length of the episodes that ended in a rollout (NaN if none did), and their number."""
+    done = np.asarray(batch.terminated | batch.truncated)
+    number = int(done.sum())
+    return {
+        "episode_return": float(np.asarray(batch.episode_return)[done].mean()) if number else float("nan"),
+        "episode_length": float(np.asarray(batch.episode_length)[done].mean()) if number else float("nan"),
+        "episodes": number,
+    }

@@ -10,8 +10,9 @@ import optax
 from jaxtyping import Array, Float, Int, Key, Shaped, UInt32
 
 from benchback.agent import Agent, Metrics, Weights
+from benchback.algorithms.episodes import episode_metrics
 from benchback.algorithms.normalising import Normaliser, absorbed, fresh_normaliser, visible, visible_batch
-from benchback.algorithms.onpolicy import Transition, distribution, episode_metrics
+from benchback.algorithms.onpolicy import Transition, distribution
 from benchback.algorithms.ppo.config import Config, Hyper
 from benchback.algorithms.ppo.loss import Minibatch, learnable, ppo_loss
 from benchback.backends import xla

@@ -10,7 +10,8 @@ import optax
 from jaxtyping import Array, Float, Key, Shaped, UInt32
 
 from benchback.agent import Agent, Metrics, Weights
-from benchback.algorithms.onpolicy import Transition, distribution, episode_metrics
+from benchback.algorithms.episodes import episode_metrics
+from benchback.algorithms.onpolicy import Transition, distribution
 from benchback.algorithms.vpg.config import Config, Hyper
 from benchback.algorithms.vpg.loss import Minibatch, learnable, policy_change, policy_loss, value_loss
 from benchback.backends import xla

@@ -7,7 +7,8 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from benchback.agent import Agent, Metrics, Weights
-from benchback.algorithms.onpolicy import Transition, distribution, episode_metrics
+from benchback.algorithms.episodes import episode_metrics
+from benchback.algorithms.onpolicy import Transition, distribution
 from benchback.algorithms.vpg.config import Config, Hyper
 from benchback.algorithms.vpg.loss import Minibatch, learnable, policy_change, policy_loss, value_loss
 from benchback.backends import pytorch, torch_state

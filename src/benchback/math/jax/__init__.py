@@ -1,6 +1,7 @@
 """The JAX twin: every public name of its modules, in one namespace."""
 
 from benchback.math.jax import categorical, gaussian
+from benchback.math.jax.action_values import chosen, epsilon_greedy, exploration
 from benchback.math.jax.losses import (
     approximate_kl,
     clip_fraction,
@@ -12,8 +13,9 @@ from benchback.math.jax.normalisers import Moments, absorb, no_moments, normalis
 from benchback.math.jax.optimisers import adam
 from benchback.math.jax.replay import Replay, draw_rows, empty_replay, insert, replayed
 from benchback.math.jax.returns import discounted_return, gae, mean_where, successor_value
-from benchback.math.jax.schedules import linear_anneal
+from benchback.math.jax.schedules import linear_anneal, linear_ramp
 from benchback.math.jax.shuffles import minibatch_indices, permutation, take
+from benchback.math.jax.targets import constant, polyak
 
 __all__ = [
     "Moments",
@@ -22,21 +24,27 @@ __all__ = [
     "adam",
     "approximate_kl",
     "categorical",
+    "chosen",
     "clip_fraction",
     "clipped_surrogate",
     "clipped_value_loss",
+    "constant",
     "discounted_return",
     "draw_rows",
     "empty_replay",
+    "epsilon_greedy",
+    "exploration",
     "gae",
     "gaussian",
     "insert",
     "linear_anneal",
+    "linear_ramp",
     "mean_where",
     "minibatch_indices",
     "no_moments",
     "normalise",
     "permutation",
+    "polyak",
     "replayed",
     "rescale",
     "standardise",

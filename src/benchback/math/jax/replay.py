@@ -33,7 +33,8 @@ def insert(replay: Replay, rows: Any) -> Replay:
     at = (replay.inserted + (number - kept) + jnp.arange(kept)) % capacity
 
     def write(room: Any, new: Any) -> Any:
-        return room.at[at].set(new[number - kept :], mode="promise_in_bounds", unique_indices=True)
+        new = new[number - kept :].astype(room.dtype)
+        return room.at[at].set(new, mode="promise_in_bounds", unique_indices=True)
 
     return Replay(jax.tree.map(write, replay.data, rows), replay.inserted + number)
 

@@ -1,5 +1,6 @@
 """Hyper-parameters that change over a run."""
 
+import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 
@@ -9,3 +10,10 @@ def linear_anneal(
     """initial (1 - i / n) where i is the iteration to which gradient step `count` belongs, n their number."""
     iteration = count // steps_per_iteration
     return initial * (1 - iteration.astype(initial.dtype) / num_iterations)
+
+
+def linear_ramp(
+    first: Float[Array, ""], last: Float[Array, ""], count: Int[Array, ""], duration: Float[Array, ""]
+) -> Float[Array, ""]:
+    """first + (last - first) min(1, count / duration): a straight line, then constant."""
+    return first + (last - first) * jnp.minimum(count.astype(duration.dtype) / duration, 1)

@@ -1,6 +1,7 @@
 """The torch twin: every public name of its modules, in one namespace."""
 
 from benchback.math.torch import categorical, gaussian
+from benchback.math.torch.action_values import chosen, epsilon_greedy, exploration
 from benchback.math.torch.losses import (
     approximate_kl,
     clip_fraction,
@@ -12,8 +13,9 @@ from benchback.math.torch.normalisers import Moments, absorb, no_moments, normal
 from benchback.math.torch.optimisers import adam
 from benchback.math.torch.replay import Replay, draw_rows, empty_replay, insert, replayed
 from benchback.math.torch.returns import discounted_return, gae, mean_where, successor_value
-from benchback.math.torch.schedules import linear_anneal
+from benchback.math.torch.schedules import linear_anneal, linear_ramp
 from benchback.math.torch.shuffles import minibatch_indices, permutation, take
+from benchback.math.torch.targets import constant, polyak
 
 __all__ = [
     "Moments",
@@ -22,21 +24,27 @@ __all__ = [
     "adam",
     "approximate_kl",
     "categorical",
+    "chosen",
     "clip_fraction",
     "clipped_surrogate",
     "clipped_value_loss",
+    "constant",
     "discounted_return",
     "draw_rows",
     "empty_replay",
+    "epsilon_greedy",
+    "exploration",
     "gae",
     "gaussian",
     "insert",
     "linear_anneal",
+    "linear_ramp",
     "mean_where",
     "minibatch_indices",
     "no_moments",
     "normalise",
     "permutation",
+    "polyak",
     "replayed",
     "rescale",
     "standardise",

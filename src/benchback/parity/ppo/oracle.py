@@ -14,8 +14,8 @@ from benchback.algorithms.onpolicy import Transition
 from benchback.algorithms.ppo.config import Config
 from benchback.algorithms.ppo.loss import Minibatch
 from benchback.parity import oracle
-from benchback.parity.onpolicy import advantage, episodes
-from benchback.parity.oracle import backward, clip_by_global_norm, forward, global_norm, widened
+from benchback.parity.onpolicy import advantage
+from benchback.parity.oracle import backward, clip_by_global_norm, episodes, forward, global_norm, widened
 
 Metrics = dict[str, float]
 

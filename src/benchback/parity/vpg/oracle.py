@@ -12,8 +12,8 @@ from benchback.algorithms.onpolicy import Transition
 from benchback.algorithms.vpg.config import Config
 from benchback.algorithms.vpg.loss import Minibatch
 from benchback.parity import oracle
-from benchback.parity.onpolicy import advantage, episodes
-from benchback.parity.oracle import backward, forward, global_norm, widened
+from benchback.parity.onpolicy import advantage
+from benchback.parity.oracle import backward, episodes, forward, global_norm, widened
 
 Metrics = dict[str, float]
 

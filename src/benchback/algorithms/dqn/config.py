@@ -1,0 +1,136 @@
+"""What a DQN run may vary. Integers and words give programs their shape, floats travel as data."""
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, NamedTuple
+
+from benchback.algorithms.fields import (
+    MODEL_SIZES,
+    check_counts,
+    check_decays,
+    check_hidden_sizes,
+    check_positive,
+    check_shares,
+)
+from benchback.errors import InputError
+
+
+class Hyper(NamedTuple):
+    """The float hyper-parameters, carried in the state so that a population may differ in them."""
+
+    learning_rate: Any
+    adam_beta1: Any
+    adam_beta2: Any
+    adam_epsilon: Any
+    gamma: Any
+    tau: Any
+    first_epsilon: Any
+    last_epsilon: Any
+    exploration_fraction: Any
+
+
+@dataclass(frozen=True)
+class Config:
+    """Deep Q-learning."""
+
+    algorithm: ClassVar[str] = "dqn"
+
+    num_envs: int = 10
+    """Environments stepped side by side."""
+    num_steps: int = 1
+    """Steps of each environment per iteration."""
+    num_iterations: int = 50_000
+    """Iterations of rollout and update."""
+    num_updates: int = 1
+    """Gradient steps per iteration, each on a minibatch of its own."""
+    minibatch_size: int = 128
+    """Transitions per gradient step, drawn from the replay with replacement."""
+    replay_capacity: int = 10_000
+    """Transitions kept; the oldest make room for the newest."""
+    learning_starts: int = 10_000
+    """Environment steps before the first gradient step."""
+    target_every: int = 500
+    """Environment steps between two updates of the target network."""
+    tau: float = 1.0
+    """Share of the online network in such an update; 1 copies it."""
+    double: bool = False
+    """Let the online network choose the action whose value the target network estimates."""
+    model: Literal["small", "medium", "large"] = "small"
+    """Hidden layers where hidden_sizes is empty: small (64, 64), medium (256, 256, 256), large six of 1024."""
+    hidden_sizes: tuple[int, ...] = (120, 84)
+    """Hidden layers given explicitly; overrides model when not empty."""
+    learning_rate: float = 2.5e-4
+    """Adam's step size, at first if it is annealed."""
+    anneal: bool = False
+    """Bring the learning rate linearly to zero over the iterations that learn, one step down per iteration."""
+    adam_beta1: float = 0.9
+    """Decay of Adam's first moment."""
+    adam_beta2: float = 0.999
+    """Decay of Adam's second moment."""
+    adam_epsilon: float = 1e-8
+    """Added to Adam's denominator."""
+    gamma: float = 0.99
+    """Discount."""
+    first_epsilon: float = 1.0
+    """Share of random actions at the start."""
+    last_epsilon: float = 0.05
+    """Share of random actions once exploration has fallen."""
+    exploration_fraction: float = 0.5
+    """Part of the run over which the share of random actions falls, linearly."""
+    truncation: Literal["bootstrap", "terminal"] = "bootstrap"
+    """At a time limit: bootstrap from the final observation, or treat it as a terminal state as older work does."""
+
+    dtype: Literal["float32", "float64"] = "float32"
+    """Floating-point type of the network, the optimiser and the replayed rewards."""
+
+    def __post_init__(self) -> None:
+        check_counts(self, ("num_envs", "num_steps", "num_iterations", "num_updates", "minibatch_size"))
+        check_counts(self, ("replay_capacity", "learning_starts", "target_every"))
+        check_hidden_sizes(self)
+        check_positive(self, ("learning_rate", "adam_epsilon", "tau", "exploration_fraction"))
+        check_shares(self, ("gamma", "tau", "first_epsilon", "last_epsilon", "exploration_fraction"))
+        check_decays(self, ("adam_beta1", "adam_beta2"))
+        if self.num_transitions >= 2**31:
+            raise InputError(
+                f"num_iterations={self.num_iterations} makes {self.num_transitions:,} transitions, and the replay "
+                f"counts to {2**31 - 1:,}; choose at most {(2**31 - 1) // self.batch_size}"
+            )
+
+    @property
+    def batch_size(self) -> int:
+        """Environment steps per iteration."""
+        return self.num_envs * self.num_steps
+
+    @property
+    def num_transitions(self) -> int:
+        """Environment steps of the whole run."""
+        return self.batch_size * self.num_iterations
+
+    @property
+    def updates_per_iteration(self) -> int:
+        """Gradient steps per iteration, once learning has started."""
+        return self.num_updates
+
+    @property
+    def learning_iterations(self) -> int:
+        """Iterations with gradient steps; at least 1, so that a schedule over them has a length."""
+        before = -(-self.learning_starts // self.batch_size) - 1
+        return max(1, self.num_iterations - before)
+
+    @property
+    def gradient_rows(self) -> int:
+        """Transitions that gradients are taken of per iteration."""
+        return self.num_updates * self.minibatch_size
+
+    @property
+    def hidden(self) -> tuple[int, ...]:
+        """Widths of the hidden layers."""
+        return self.hidden_sizes or MODEL_SIZES[self.model]
+
+    def playing(self, num_envs: int) -> "Config":
+        """The same agent in other environments, to be watched, not trained."""
+        return replace(self, num_envs=num_envs, num_iterations=1, replay_capacity=1)
+
+    @property
+    def hyper(self) -> Hyper:
+        """The float hyper-parameters as one record of data."""
+        return Hyper(**{name: getattr(self, name) for name in Hyper._fields})

@@ -1,0 +1,93 @@
+"""DQN's objective and the records it works on, written once for all backends.
+
+`math` is `benchback.math.jax` or `benchback.math.torch`: twins with the same names. This file imports
+neither framework, so it cannot make two backends differ.
+"""
+
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from benchback.algorithms.dqn.config import Config, Hyper
+
+
+class Transition(NamedTuple):
+    """What a rollout keeps of each step; time-major, `[T, E, ...]`."""
+
+    obs: Any
+    action: Any
+    reward: Any
+    terminated: Any
+    truncated: Any
+    final_obs: Any
+    """What the step led to, before any reset."""
+    episode_return: Any
+    """Return of the episode up to and including this step."""
+    episode_length: Any
+
+
+class Minibatch(NamedTuple):
+    """What is replayed, and what a gradient step learns from; `[B, ...]`."""
+
+    obs: Any
+    action: Any
+    reward: Any
+    next_obs: Any
+    terminated: Any
+    """Whether nothing follows."""
+
+
+LOSS_METRICS = ("loss", "value", "target", "grad_norm")
+"""What a gradient step reports; NaN in an iteration without one."""
+
+
+def replayable(batch: Transition, config: Config) -> Minibatch:
+    """The rollout as rows to be replayed, oldest first."""
+    terminated = batch.terminated
+    if config.truncation == "terminal":
+        terminated = terminated | batch.truncated
+    rows = Minibatch(batch.obs, batch.action, batch.reward, batch.final_obs, terminated)
+    return Minibatch(*(x.reshape(config.batch_size, *x.shape[2:]) for x in rows))
+
+
+def epsilon(math: ModuleType, inserted: Any, hyper: Hyper, config: Config) -> Any:
+    """Share of random actions after `inserted` environment steps."""
+    duration = hyper.exploration_fraction * config.num_transitions
+    return math.linear_ramp(hyper.first_epsilon, hyper.last_epsilon, inserted, duration)
+
+
+def learns(inserted: Any, config: Config) -> Any:
+    """Whether an iteration that ends with `inserted` environment steps takes gradient steps."""
+    return inserted >= config.learning_starts
+
+
+def renews_target(inserted: Any, config: Config) -> Any:
+    """Whether such an iteration has reached or passed a multiple of `target_every`."""
+    return inserted % config.target_every < config.batch_size
+
+
+def td_target(
+    math: ModuleType, next_value: Any, online_next_value: Any, minibatch: Minibatch, hyper: Hyper, config: Config
+) -> Any:
+    """r + gamma Q'(s', a') while the episode goes on, r at its end; `next_value` is Q'(s', .) of the target network.
+
+    a' is the best action by Q' itself (Mnih et al. 2015) or, if `double`, by the online network's values of s'
+    (van Hasselt et al. 2016).
+    """
+    action = math.categorical.greedy(online_next_value if config.double else next_value)
+    return minibatch.reward + hyper.gamma * ~minibatch.terminated * math.chosen(next_value, action)
+
+
+def dqn_loss(
+    math: ModuleType,
+    value: Any,
+    next_value: Any,
+    online_next_value: Any,
+    minibatch: Minibatch,
+    hyper: Hyper,
+    config: Config,
+) -> tuple[Any, dict[str, Any]]:
+    """Mean of (Q(s, a) - target)^2 over the minibatch, and its parts; `value` is Q(s, .), `[B, A]`."""
+    chosen = math.chosen(value, minibatch.action)
+    target = math.constant(td_target(math, next_value, online_next_value, minibatch, hyper, config))
+    loss = ((chosen - target) ** 2).mean()
+    return loss, {"loss": loss, "value": chosen.mean(), "target": target.mean()}

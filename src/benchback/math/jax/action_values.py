@@ -1,0 +1,29 @@
+"""Values of discrete actions: reading one of them, and choosing by them with a share of exploration."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key
+
+from benchback.math.jax.categorical import greedy
+
+
+def chosen(value: Float[Array, "*B A"], action: Int[Array, "*B"]) -> Float[Array, "*B"]:
+    """value[action].
+
+    A masked sum instead of a gather: the gradient of a gather is a scatter, which XLA runs serially on CPU.
+    """
+    return jnp.sum(jnp.where(action[..., None] == jnp.arange(value.shape[-1]), value, 0), axis=-1)
+
+
+def exploration(
+    key: Key[Array, ""], epsilon: Float[Array, ""], shape: tuple[int, ...], num_actions: int
+) -> Int[Array, "..."]:
+    """With probability `epsilon` an action, all of them equally likely; else -1."""
+    whether_key, which_key = jax.random.split(key)
+    explores = jax.random.uniform(whether_key, shape, epsilon.dtype) < epsilon
+    return jnp.where(explores, jax.random.randint(which_key, shape, 0, num_actions, jnp.int32), -1)
+
+
+def epsilon_greedy(value: Float[Array, "*B A"], exploration: Int[Array, "*B"]) -> Int[Array, "*B"]:
+    """The action to explore where there is one, else the most valuable."""
+    return jnp.where(exploration < 0, greedy(value), exploration)

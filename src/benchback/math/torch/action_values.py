@@ -1,0 +1,26 @@
+"""Values of discrete actions: reading one of them, and choosing by them with a share of exploration."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from benchback.math.torch.categorical import greedy
+
+
+def chosen(value: Float[Tensor, "*B A"], action: Int[Tensor, "*B"]) -> Float[Tensor, "*B"]:
+    """value[action]."""
+    return value.gather(-1, action.long().unsqueeze(-1)).squeeze(-1)
+
+
+def exploration(
+    generator: torch.Generator, epsilon: Float[Tensor, ""], shape: tuple[int, ...], num_actions: int
+) -> Int[Tensor, "..."]:
+    """With probability `epsilon` an action, all of them equally likely; else -1."""
+    device = generator.device
+    explores = torch.rand(shape, generator=generator, dtype=epsilon.dtype, device=device) < epsilon
+    return torch.randint(num_actions, shape, generator=generator, device=device).masked_fill_(~explores, -1)
+
+
+def epsilon_greedy(value: Float[Tensor, "*B A"], exploration: Int[Tensor, "*B"]) -> Int[Tensor, "*B"]:
+    """The action to explore where there is one, else the most valuable."""
+    return torch.where(exploration < 0, greedy(value), exploration)

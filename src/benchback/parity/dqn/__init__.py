@@ -1,0 +1,1 @@
+"""What DQN is tried on (`cases`), what it must compute (`oracle`), and the five levels that compare (`levels`)."""

@@ -1,0 +1,114 @@
+"""What DQN is tried on: settings, weights and minibatches in which every branch is taken.
+
+All numbers, hyper-parameters included, are ones that float32 holds exactly. Both precisions and the
+oracle then start from the same values, and what deviates is the computing.
+"""
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+
+from benchback.agent import Weights
+from benchback.algorithms.dqn.config import Config
+from benchback.algorithms.dqn.loss import Minibatch
+from benchback.parity.environment import NUM_ACTIONS, OBSERVATION_SIZE
+from benchback.parity.oracle import fresh_adam, parameters
+
+BASE = Config(
+    num_envs=4,
+    num_steps=4,
+    num_iterations=16,
+    num_updates=2,
+    minibatch_size=32,
+    replay_capacity=40,
+    learning_starts=32,
+    target_every=40,
+    hidden_sizes=(16, 16),
+    learning_rate=2**-10,
+    adam_beta1=1 - 2**-3,
+    adam_beta2=1 - 2**-10,
+    adam_epsilon=2**-26,
+    gamma=1 - 2**-6,
+    first_epsilon=0.75,
+    last_epsilon=2**-3,
+    exploration_fraction=0.25,
+)
+"""Rounds of 16 rows: the first does not learn, the third is the first to fill the replay and to renew the target,
+and exploration has fallen after the fourth."""
+
+OTHER = replace(BASE, double=True, anneal=True, truncation="terminal", tau=0.25)
+"""The other side of every switch."""
+
+GREEDY = replace(BASE, first_epsilon=0.0, last_epsilon=0.0)
+"""No exploration: every action is the best one."""
+
+TINY = replace(OTHER, minibatch_size=8, hidden_sizes=(8,))
+"""The least that has everything: compiling it costs more than running it."""
+
+ROWS = BASE.minibatch_size
+
+
+@dataclass(frozen=True)
+class Case:
+    """One gradient step to be taken."""
+
+    config: Config
+    weights: Weights
+    minibatch: Minibatch
+
+
+def network(random: np.random.Generator) -> Weights:
+    """Weights that make values of the order of one, a target of its own, and a fresh Adam."""
+    weights = _tower(random)
+    target = {f"target/{name}": x for name, x in _tower(random).items()}
+    return _exact(weights | target | fresh_adam(weights))
+
+
+def _tower(random: np.random.Generator) -> Weights:
+    weights = {}
+    for i, (fan_in, fan_out) in enumerate(pairwise((OBSERVATION_SIZE, *BASE.hidden, NUM_ACTIONS))):
+        weights[f"critic/{i}/kernel"] = 1.5 * random.normal(size=(fan_in, fan_out)) / np.sqrt(fan_in)
+        weights[f"critic/{i}/bias"] = 0.1 * random.normal(size=fan_out)
+    return weights
+
+
+def midway(weights: Weights, random: np.random.Generator) -> Weights:
+    """The same network with an Adam in the middle of training."""
+    result = dict(weights)
+    for name in parameters(weights):
+        result[f"adam/mean/{name}"] = 0.01 * random.normal(size=weights[name].shape)
+        result[f"adam/variance/{name}"] = 1e-4 * random.random(size=weights[name].shape)
+    return _exact(result) | {"adam/count": np.array(6 * BASE.num_updates + 1, np.int32)}
+
+
+def minibatch(random: np.random.Generator, *, binary: bool = False) -> Minibatch:
+    """Transitions, a quarter of which end an episode; observations real or of type bool, as MinAtar gives them."""
+    obs, next_obs = random.normal(size=(2, ROWS, OBSERVATION_SIZE)).astype(np.float32)
+    return Minibatch(
+        obs=obs > 0 if binary else obs,
+        action=random.integers(NUM_ACTIONS, size=ROWS).astype(np.int32),
+        reward=random.normal(size=ROWS).astype(np.float32),
+        next_obs=next_obs > 0 if binary else next_obs,
+        terminated=random.random(ROWS) < 0.25,
+    )
+
+
+def single_steps() -> list[Case]:
+    """Both kinds of observations, a fresh Adam and one midway, under both settings of the switches."""
+    random = np.random.default_rng(0)
+    weights = network(random)
+    data = [minibatch(random), minibatch(random, binary=True)]
+    starts = [(weights, data[0]), (weights, data[1]), (midway(weights, random), data[0])]
+    return [Case(config, *start) for config in (BASE, OTHER) for start in starts]
+
+
+def twenty_steps() -> tuple[Weights, list[Minibatch]]:
+    """Weights, and twenty minibatches."""
+    random = np.random.default_rng(1)
+    return network(random), [minibatch(random) for _ in range(20)]
+
+
+def _exact(weights: Weights) -> Weights:
+    """`weights` rounded to float32 and written in float64, as the oracle wants them."""
+    return {name: x.astype(np.float32).astype(float) if x.ndim else x for name, x in weights.items()}

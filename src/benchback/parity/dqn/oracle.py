@@ -1,0 +1,136 @@
+"""DQN's learning in plain NumPy and float64: the specification that every backend is held against.
+
+Written from the equations, slowly and apart: gradients by hand, the replay a list from which the oldest rows drop
+out. It takes only data from the rest of the project (the configuration and the records), no line that computes.
+Acting is left out, but for how often it should be random: random streams belong to the frameworks.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from benchback.agent import Weights
+from benchback.algorithms.dqn.config import Config
+from benchback.algorithms.dqn.loss import Minibatch, Transition
+from benchback.parity import oracle
+from benchback.parity.deviation import section
+from benchback.parity.oracle import backward, forward, global_norm, parameters, widened
+
+Metrics = dict[str, float]
+Row = tuple[Any, ...]
+"""One transition, field by field as in Minibatch."""
+
+
+def values(weights: Weights, obs: np.ndarray) -> np.ndarray:
+    """Q(obs, .), `[..., A]`."""
+    return forward(weights, "critic", obs, "relu")[-1]
+
+
+def greedy(weights: Weights, obs: np.ndarray) -> np.ndarray:
+    """The most valuable action."""
+    return values(weights, obs).argmax(-1)
+
+
+def target(weights: Weights, minibatch: Minibatch, config: Config) -> np.ndarray:
+    """What each Q(s, a) should be: r at the end of an episode, else r + gamma Q'(s', a'), row by row."""
+    slow = section(weights, "target/")
+    result = np.zeros(len(minibatch.reward))
+    for i, (reward, next_obs, terminated) in enumerate(
+        zip(minibatch.reward, minibatch.next_obs, minibatch.terminated, strict=True)
+    ):
+        best = greedy(weights if config.double else slow, next_obs[None])[0]
+        result[i] = reward if terminated else reward + config.gamma * values(slow, next_obs[None])[0, best]
+    return result
+
+
+def objective(weights: Weights, minibatch: Minibatch, config: Config) -> tuple[Metrics, Weights]:
+    """Every metric of the loss, and the loss's gradient; the target is a constant."""
+    layers = forward(weights, "critic", minibatch.obs, "relu")
+    chosen = np.eye(layers[-1].shape[-1])[minibatch.action]
+    value, aim = (layers[-1] * chosen).sum(-1), target(weights, minibatch, config)
+    error = value - aim
+    gradient, _ = backward(weights, "critic", layers, 2 * error[:, None] * chosen / len(error), "relu")
+    return {
+        "loss": (error**2).mean(),
+        "value": value.mean(),
+        "target": aim.mean(),
+        "grad_norm": global_norm(gradient),
+    }, gradient
+
+
+def learning_rate(count: int, config: Config) -> float:
+    """Of gradient step `count`: constant, or one step down per iteration that learns and zero after the last."""
+    iterations = [i for i in range(1, config.num_iterations + 1) if i * config.batch_size >= config.learning_starts]
+    done = count // config.num_updates if config.anneal else 0
+    return config.learning_rate * (1 - done / max(1, len(iterations)))
+
+
+def learn(weights: Weights, minibatch: Minibatch, config: Config) -> tuple[Weights, Metrics]:
+    """Weights, target and Adam's state after one gradient step, which leaves the target alone; and the metrics."""
+    metrics, gradient = objective(weights, Minibatch(*map(widened, minibatch)), config)
+    after = oracle.adam(
+        weights,
+        gradient,
+        rate=learning_rate(int(weights["adam/count"]), config),
+        beta1=config.adam_beta1,
+        beta2=config.adam_beta2,
+        epsilon=config.adam_epsilon,
+    )
+    return weights | after, metrics
+
+
+def renewed(weights: Weights, config: Config) -> Weights:
+    """The weights with their target moved towards them."""
+    moved = {
+        f"target/{name}": config.tau * x + (1 - config.tau) * weights[f"target/{name}"]
+        for name, x in parameters(weights).items()
+    }
+    return weights | moved
+
+
+def epsilon(inserted: int, config: Config) -> float:
+    """Share of random actions: from the first to the last on a straight line, then the last."""
+    duration = config.exploration_fraction * config.num_envs * config.num_steps * config.num_iterations
+    if inserted >= duration:
+        return config.last_epsilon
+    return config.first_epsilon + (config.last_epsilon - config.first_epsilon) * inserted / duration
+
+
+def rows(batch: Transition, config: Config) -> list[Row]:
+    """The transitions of a rollout in the order in which they are replayed: step by step, in each all environments."""
+    num_steps, num_envs = np.shape(batch.reward)
+    result = []
+    for t in range(num_steps):
+        for e in range(num_envs):
+            ended = batch.terminated[t, e] or (config.truncation == "terminal" and batch.truncated[t, e])
+            result.append((batch.obs[t, e], batch.action[t, e], batch.reward[t, e], batch.final_obs[t, e], ended))
+    return result
+
+
+def ring(history: Sequence[Row], capacity: int) -> list[Row]:
+    """What a replay of that capacity holds after all rows of `history`, by place: row i lies in place i % capacity."""
+    start = max(0, len(history) - capacity)
+    places = {i % capacity: history[i] for i in range(start, len(history))}
+    return [places[place] for place in sorted(places)]
+
+
+def update(
+    weights: Weights, history: Sequence[Row], batch: Transition, config: Config, order: Iterable[np.ndarray]
+) -> tuple[Weights, list[Row], Metrics]:
+    """Weights, all rows ever inserted, and metrics after an update; `order` names the rows of each gradient step."""
+    share = epsilon(len(history), config)
+    history = [*history, *rows(Transition(*map(widened, batch)), config)]
+    held = ring(history, config.replay_capacity)
+    losses = []
+    if len(history) >= config.learning_starts:
+        for index in order:
+            minibatch = Minibatch(*(np.stack(column) for column in zip(*(held[i] for i in index), strict=True)))
+            weights, metrics = learn(weights, minibatch, config)
+            losses.append(metrics)
+    before = len(history) - config.num_envs * config.num_steps
+    if len(history) // config.target_every > before // config.target_every:
+        weights = renewed(weights, config)
+    names = ("loss", "value", "target", "grad_norm")
+    mean = {name: float(np.mean([metrics[name] for metrics in losses])) if losses else np.nan for name in names}
+    return weights, history, mean | {"epsilon": share} | oracle.episodes(batch)

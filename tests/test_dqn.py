@@ -1,0 +1,365 @@
+"""DQN: every backend keeps the contract, learns what is known, and learns to balance a pole."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from test_contract import IN_PROCESS, different, with_learning_rate
+
+from benchback import checkpoint, envs, registry
+from benchback.agent import Agent, Backend, Weights
+from benchback.algorithms.dqn.config import Config
+from benchback.checkpoint import Checkpoint
+from benchback.errors import InputError
+from benchback.parity.deviation import section
+from benchback.parity.dqn import oracle
+from benchback.parity.oracle import parameters
+from benchback.registry import BACKENDS
+from benchback.train import Run, advance, evaluate, network_of, train
+
+FAMILIES = {"purejax": "jax", "pytorch": "torch"}
+TINY = Config(
+    num_envs=4,
+    num_steps=2,
+    num_iterations=8,
+    num_updates=2,
+    minibatch_size=8,
+    replay_capacity=20,
+    learning_starts=16,
+    target_every=16,
+    hidden_sizes=(8,),
+)
+"""A DQN that learns from its second iteration on and whose replay is full in its third."""
+LOSS = {"loss", "value", "target", "grad_norm"}
+EPISODES = {"episode_return", "episode_length", "episodes"}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _quick_to_compile() -> Iterator[None]:
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+# The contract.
+
+
+@cache
+def built(name: str, config: Config = TINY, unit: str = "phase") -> tuple[Agent, Backend]:
+    make, backend = registry.load("dqn", name)
+    env = envs.make("gymnax/CartPole-v1", config.num_envs, BACKENDS[name].family)
+    return registry.execute(make(config, env), backend, IN_PROCESS[name], unit, 2), backend
+
+
+def trained(agent: Agent, seed: int, iterations: int = 4, state: Any = None) -> Weights:
+    state = agent.init(seed, None) if state is None else state
+    for _ in range(iterations):
+        state, _ = advance(agent, state)
+    return agent.export(state)
+
+
+def depends_on_the_seed(agent: Agent) -> bool:
+    """Whether equal seeds give equal runs, and another seed other weights, actions, episodes and rows."""
+    first = trained(agent, seed=1)
+    changed = set(different(first, trained(agent, seed=2)))
+    wanted = {"critic/0/kernel", "target/critic/0/kernel", "env/obs", "rng", "replay/data/obs", "replay/data/action"}
+    return different(first, trained(agent, seed=1)) == [] and wanted <= changed
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_the_seed_is_honoured(name: str) -> None:
+    assert depends_on_the_seed(built(name)[0])
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_an_ignored_seed_is_caught(name: str) -> None:
+    agent, _ = built(name)
+    assert not depends_on_the_seed(replace(agent, init=lambda seed, weights=None: agent.init(0, weights)))
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_rollout_changes_environment_and_stream_only_and_update_neither_environment_nor_its_copies(name: str) -> None:
+    agent, backend = built(name)
+    state = agent.init(1, None)
+    start = agent.export(state)
+    held = {key: array.copy() for key, array in start.items()}
+    state, batch = agent.rollout(state)
+    after_rollout = agent.export(state)
+    assert {key.split("/")[0] for key in different(start, after_rollout)} == {"env", "rng"}
+    seen = backend.fetch(batch)
+    state, metrics = agent.update(state, batch)
+    after = agent.export(state)
+    # The first iteration does not learn: it keeps what it saw and reports that there was nothing to report.
+    assert {key.split("/")[0] for key in different(after_rollout, after)} == {"replay", "rng"}
+    assert all(np.isnan(x) for key, x in backend.fetch(metrics).items() if key in LOSS)
+    assert np.array_equal(after["replay/data/obs"][:8], seen.obs.reshape(8, 4))
+    state, metrics = advance(agent, state)
+    assert "critic/0/kernel" in different(after, agent.export(state))
+    assert not any(np.isnan(x) for key, x in backend.fetch(metrics).items() if key in LOSS)
+    assert set(backend.fetch(metrics)) == LOSS | EPISODES | {"epsilon"}
+    assert different(start, held) == []
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_float_hyper_parameters_are_data(name: str) -> None:
+    agent, backend = built(name)
+    usual = trained(agent, seed=1)
+    state = with_learning_rate(agent.init(1, None), 0.1)
+    compiles = backend.compiles()
+    assert "critic/0/kernel" in different(usual, trained(agent, 1, state=state))
+    assert backend.compiles() == compiles
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_the_target_follows_every_target_every_steps(name: str) -> None:
+    """In iterations of 8 steps, every second one; learning begins with the second."""
+    agent, _ = built(name)
+    state, equal = agent.init(1, None), []
+    for _ in range(5):
+        state, _ = advance(agent, state)
+        weights = agent.export(state)
+        equal.append(np.array_equal(weights["critic/0/kernel"], weights["target/critic/0/kernel"]))
+    assert equal == [True, True, False, True, False]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize(("inserted", "share"), [(0, 0.8), (4000, 0.5), (8000, 0.2), (9000, 0.2)])
+def test_the_share_of_random_actions_falls_linearly_to_its_last(name: str, inserted: int, share: float) -> None:
+    config = replace(TINY, num_envs=1000, num_iterations=8, first_epsilon=0.8, last_epsilon=0.2)
+    agent, backend = built(name, config)
+    weights = agent.export(agent.init(0, None))
+    assert config.num_transitions == 16_000
+    state = agent.init(0, weights | {"replay/inserted": np.array(inserted, np.int32)})
+    batch = backend.fetch(agent.rollout(state)[1])
+    unlike = (batch.action != oracle.greedy(parameters(weights), batch.obs)).mean()
+    # Half of the random actions are greedy ones; 2000 actions, four standard deviations.
+    assert abs(unlike - share / 2) < 4 * (share / 2 * (1 - share / 2) / 2000) ** 0.5
+
+
+@pytest.mark.parametrize("family", ["jax", "torch"])
+def test_observations_are_replayed_in_their_own_type(family: str) -> None:
+    name = {"jax": "purejax", "torch": "pytorch"}[family]
+    make, _ = registry.load("dqn", name)
+    agent = make(TINY, envs.make({"jax": "gymnax", "torch": "torch"}[family] + "/Breakout-MinAtar", 4, family))
+    weights = agent.export(agent.init(0, None))
+    assert weights["replay/data/obs"].dtype == weights["replay/data/next_obs"].dtype == np.bool_
+
+
+# PyTorch's modes, in a process of its own: torch.compile cannot see through the annotation checks of these tests.
+
+MODES = """
+import json, sys
+from dataclasses import asdict
+import torch
+torch.set_num_threads(1)
+from benchback import envs
+from benchback.algorithms.dqn.config import Config
+from benchback.algorithms.dqn.pytorch import make
+from benchback.backends.pytorch import backend
+
+report = {}
+config = Config(**json.loads(sys.argv[1]))
+agent = make(config, envs.make("torch/CartPole-v1", config.num_envs, "torch"))
+for mode in ("none", "script", "compile"):
+    executed = backend.modes[mode](agent)
+    state, compiles, losses = executed.init(3, None), [backend.compiles()], []
+    for iteration in range(config.num_iterations):
+        state, metrics = executed.update(*executed.rollout(state))
+        losses.append(float(metrics["loss"]))
+        compiles.append(backend.compiles())
+    weights = executed.export(state)
+    report[mode] = {
+        "compiles": [b - a for a, b in zip(compiles, compiles[1:])],
+        "losses": losses,
+        "kernel": [weights[f"{tower}/0/kernel"].tolist() for tower in ("critic", "target/critic")],
+    }
+report["jax"] = "jax" in sys.modules
+print(json.dumps(report))
+"""
+
+
+@pytest.fixture(scope="module")
+def modes() -> dict[str, Any]:
+    settings = {name: getattr(TINY, name) for name in TINY.__dataclass_fields__} | {"double": True}
+    command = [sys.executable, "-c", MODES, json.dumps(settings)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("mode", ["script", "compile"])
+def test_a_mode_of_pytorch_changes_no_number(modes: dict[str, Any], mode: str) -> None:
+    np.testing.assert_allclose(modes[mode]["losses"], modes["none"]["losses"], rtol=1e-5)
+    np.testing.assert_allclose(modes[mode]["kernel"], modes["none"]["kernel"], atol=1e-6)
+
+
+def test_pytorch_compiles_acting_at_first_and_a_gradient_step_with_the_first_one(modes: dict[str, Any]) -> None:
+    assert modes["compile"]["compiles"] == [1, 1, 0, 0, 0, 0, 0, 0]
+    # Acting; the target's values and the objective.
+    assert modes["script"]["compiles"] == [1, 2, 0, 0, 0, 0, 0, 0]
+    assert sum(modes["none"]["compiles"]) == 0
+
+
+def test_pytorch_trains_on_a_native_environment_without_jax(modes: dict[str, Any]) -> None:
+    assert modes["jax"] is False
+
+
+# Checkpoints.
+
+
+def tiny_run(name: str, **changes: Any) -> Run:
+    return Run(TINY, backend=name, mode=IN_PROCESS[name], seed=3, **changes)
+
+
+@cache
+def written_by(name: str) -> dict[int, Checkpoint]:
+    run = tiny_run(name)
+    return {p.iteration: Checkpoint(p.export(), p.iteration, run.to_dict()) for p in train(run)}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_resuming_equals_the_unbroken_run_bit_for_bit(name: str, tmp_path: Path) -> None:
+    for iteration in (1, 5):
+        path = tmp_path / f"{iteration}.safetensors"
+        checkpoint.write(path, written_by(name)[iteration])
+        *_, last = train(tiny_run(name), checkpoint.read(path))
+        assert different(written_by(name)[TINY.num_iterations].weights, last.export()) == []
+
+
+@pytest.mark.parametrize("reader", BACKENDS)
+@pytest.mark.parametrize("writer", FAMILIES)
+def test_any_backend_takes_over_networks_optimiser_and_replay(writer: str, reader: str) -> None:
+    theirs = network_of(written_by(writer)[4].weights)
+    agent, _ = built(reader)
+    state = agent.init(9, theirs)
+    assert different(theirs, network_of(agent.export(state))) == []
+    assert {"target/critic/0/kernel", "replay/data/next_obs", "replay/inserted", "adam/count"} <= theirs.keys()
+    state, _ = advance(agent, state)
+    assert agent.export(state)["replay/inserted"] == 5 * TINY.batch_size
+
+
+# Probes: what must be learnt is known.
+
+GAMMA = 0.5
+PROBING = Config(
+    num_envs=4,
+    num_steps=2,
+    num_iterations=400,
+    num_updates=2,
+    minibatch_size=16,
+    replay_capacity=256,
+    learning_starts=32,
+    target_every=32,
+    hidden_sizes=(16,),
+    learning_rate=0.01,
+    gamma=GAMMA,
+    last_epsilon=0.5,
+)
+VALUES = {
+    "OneStep": lambda obs: [1.0, 1.0],
+    "TwoStep": lambda obs: [GAMMA, GAMMA] if obs == 0 else [1.0, 1.0],
+    "ActionReward": lambda obs: [-1.0, 1.0],
+    "ObsReward": lambda obs: [obs, obs],
+    "Truncated": lambda obs: [1 / (1 - GAMMA)] * 2,
+}
+"""Probe -> the value of both actions by observation."""
+
+
+@cache
+def probed(name: str, probe: str, config: Config = PROBING) -> tuple[np.ndarray, Weights]:
+    """Observations met and the networks learnt."""
+    make, backend = registry.load("dqn", name)
+    env = envs.make(f"probe/{probe}", config.num_envs, BACKENDS[name].family)
+    unit, length = ("phase", 1) if name == "pytorch" else ("chunk", config.num_iterations)
+    agent = registry.execute(make(config, env), backend, IN_PROCESS[name], unit, length)
+    state = agent.init(0, None)
+    for _ in range(config.num_iterations // length):
+        state, _ = advance(agent, state)
+    weights = agent.export(state)
+    return np.unique(section(weights, "replay/data/")["obs"]), parameters(weights)
+
+
+@pytest.mark.parametrize(
+    ("name", "probe"),
+    [(name, probe) for name in FAMILIES for probe in envs.PROBES]
+    + [(name, "Truncated") for name in BACKENDS if name not in FAMILIES],
+)
+def test_backend_learns_the_known_value(name: str, probe: str) -> None:
+    met, weights = probed(name, probe)
+    for obs in met:
+        np.testing.assert_allclose(oracle.values(weights, np.array([[obs]]))[0], VALUES[probe](obs), atol=0.1)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_without_bootstrapping_through_truncation_the_probe_fails(name: str) -> None:
+    _, weights = probed(name, "Truncated", replace(PROBING, truncation="terminal"))
+    # One and two rewards remain in turn, and the observation does not tell which.
+    assert oracle.values(weights, np.ones((1, 1))).max() < 1.6
+
+
+# Learning.
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_cartpole_reaches_195_in_a_small_budget(name: str) -> None:
+    config = Config(
+        num_envs=16,
+        num_iterations=4000,
+        minibatch_size=64,
+        learning_starts=1600,
+        target_every=480,
+        learning_rate=1e-3,
+        hidden_sizes=(64, 64),
+        exploration_fraction=0.25,
+    )
+    native = {"env": "torch/CartPole-v1"} if name == "pytorch" else {"unit": "chunk", "chunk": 1000}
+    run = Run(config, backend=name, mode=IN_PROCESS[name], **native)
+    *_, last = train(run)
+    assert evaluate(run, last.export(), episodes=16).mean() >= 195
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BACKENDS)
+def test_cartpole_is_solved(name: str) -> None:
+    native = {"env": "torch/CartPole-v1"} if name == "pytorch" else {"unit": "chunk", "chunk": 1000}
+    run = Run(Config(), backend=name, mode=IN_PROCESS[name], **native)
+    *_, last = train(run)
+    assert evaluate(run, last.export(), episodes=32).mean() >= 475
+
+
+# Settings.
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"replay_capacity": 0}, "replay_capacity=0 must be at least 1"),
+        ({"tau": 0.0}, "tau=0.0 must be greater than 0"),
+        ({"tau": 1.5}, "tau=1.5 must lie between 0 and 1"),
+        ({"first_epsilon": -0.1}, "first_epsilon=-0.1 must lie between"),
+        ({"num_iterations": 10**9}, "choose at most 214748364"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        Config(**changes)
+
+
+def test_real_valued_actions_are_refused() -> None:
+    with pytest.raises(InputError, match="dqn chooses discrete ones"):
+        Run(Config(), env="gymnax/Pendulum-v1")
+
+
+def test_the_default_is_the_published_setting() -> None:
+    config = Config()
+    assert (config.num_transitions, config.batch_size, config.hidden) == (500_000, 10, (120, 84))
+    assert (config.target_every, config.learning_starts, config.gradient_rows) == (500, 10_000, 128)
+    assert config.learning_iterations == 50_000 - 999
