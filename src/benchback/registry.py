@@ -27,6 +27,7 @@ class Algorithm:
 
 ALGORITHMS = {
     "ppo": Algorithm("Proximal policy optimisation", ("discrete", "box"), "gymnax/CartPole-v1"),
+    "td3": Algorithm("Twin delayed deep deterministic policy gradient", ("box",), "gymnax/Pendulum-v1"),
 }
 
 

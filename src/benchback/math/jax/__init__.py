@@ -1,6 +1,7 @@
 """The JAX twin: every public name of its modules, in one namespace."""
 
 from benchback.math.jax import categorical, gaussian
+from benchback.math.jax.bounded import Bounds, Exploration, blur, bounds, exploration, explore, squash
 from benchback.math.jax.losses import (
     approximate_kl,
     clip_fraction,
@@ -13,17 +14,24 @@ from benchback.math.jax.replay import Replay, draw_rows, empty_replay, insert, r
 from benchback.math.jax.returns import gae, mean_where, successor_value
 from benchback.math.jax.schedules import linear_anneal
 from benchback.math.jax.shuffles import minibatch_indices, permutation, take
+from benchback.math.jax.targets import polyak, smoothing_noise, twin_target
 
 __all__ = [
+    "Bounds",
+    "Exploration",
     "Replay",
     "adam",
     "approximate_kl",
+    "blur",
+    "bounds",
     "categorical",
     "clip_fraction",
     "clipped_surrogate",
     "clipped_value_loss",
     "draw_rows",
     "empty_replay",
+    "exploration",
+    "explore",
     "gae",
     "gaussian",
     "insert",
@@ -31,8 +39,12 @@ __all__ = [
     "mean_where",
     "minibatch_indices",
     "permutation",
+    "polyak",
     "replayed",
+    "smoothing_noise",
+    "squash",
     "standardise",
     "successor_value",
     "take",
+    "twin_target",
 ]

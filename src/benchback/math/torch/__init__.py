@@ -1,6 +1,7 @@
 """The torch twin: every public name of its modules, in one namespace."""
 
 from benchback.math.torch import categorical, gaussian
+from benchback.math.torch.bounded import Bounds, Exploration, blur, bounds, exploration, explore, squash
 from benchback.math.torch.losses import (
     approximate_kl,
     clip_fraction,
@@ -13,17 +14,24 @@ from benchback.math.torch.replay import Replay, draw_rows, empty_replay, insert,
 from benchback.math.torch.returns import gae, mean_where, successor_value
 from benchback.math.torch.schedules import linear_anneal
 from benchback.math.torch.shuffles import minibatch_indices, permutation, take
+from benchback.math.torch.targets import polyak, smoothing_noise, twin_target
 
 __all__ = [
+    "Bounds",
+    "Exploration",
     "Replay",
     "adam",
     "approximate_kl",
+    "blur",
+    "bounds",
     "categorical",
     "clip_fraction",
     "clipped_surrogate",
     "clipped_value_loss",
     "draw_rows",
     "empty_replay",
+    "exploration",
+    "explore",
     "gae",
     "gaussian",
     "insert",
@@ -31,8 +39,12 @@ __all__ = [
     "mean_where",
     "minibatch_indices",
     "permutation",
+    "polyak",
     "replayed",
+    "smoothing_noise",
+    "squash",
     "standardise",
     "successor_value",
     "take",
+    "twin_target",
 ]
