@@ -41,16 +41,18 @@ def part(params: Params, towers: tuple[str, ...]) -> Params:
     return {name: params[name] for name in towers}
 
 
-def actor(params: Params, obs: Shaped[Array, "B O"]) -> Float[Array, "B A"]:
+def head(params: Params, obs: Shaped[Array, "B O"]) -> Float[Array, "B A"]:
     return mlp(params["actor"], obs, "relu")
 
 
-def critic(layers: Layers, obs: Shaped[Array, "B O"], action: Float[Array, "B A"]) -> Float[Array, "B"]:
-    return mlp(layers, jnp.concatenate([obs, action], -1), "relu").squeeze(-1)
+def values(params: Params, obs: Shaped[Array, "B O"], action: Float[Array, "B A"]) -> tuple[Float[Array, "B"], ...]:
+    return value(params, obs, action), value(params, obs, action, "critic2")
 
 
-def critics(params: Params, obs: Shaped[Array, "B O"], action: Float[Array, "B A"]) -> tuple[Float[Array, "B"], ...]:
-    return critic(params["critic1"], obs, action), critic(params["critic2"], obs, action)
+def value(
+    params: Params, obs: Shaped[Array, "B O"], action: Float[Array, "B A"], tower: str = "critic1"
+) -> Float[Array, "B"]:
+    return mlp(params[tower], jnp.concatenate([obs, action], -1), "relu").squeeze(-1)
 
 
 class State(NamedTuple):
@@ -96,7 +98,7 @@ def make(config: Config, env: Env) -> Agent:
         return xla.transplant(LAYOUT, weights, State(*parts, hyper=xla.as_data(config.hyper, dtype)))
 
     def policy(params: Params, obs: Shaped[Array, "B O"]) -> Float[Array, "B A"]:
-        return math.squash(actor(params, obs), bounds)
+        return math.squash(head(params, obs), bounds)
 
     def rollout(state: State) -> tuple[State, Transition]:
         key, env_key, action_key = jax.random.split(state.key, 3)
@@ -116,28 +118,29 @@ def make(config: Config, env: Env) -> Agent:
         target = aim(state.target, minibatch, state.hyper)
 
         def objective(params: Params) -> tuple[Float[Array, ""], Metrics]:
-            return critic_loss(*critics(params, minibatch.obs, minibatch.action), target)
+            return critic_loss(*values(params, minibatch.obs, minibatch.action), target)
 
-        params = part(state.params, CRITICS)
-        gradient, metrics = jax.grad(objective, has_aux=True)(params)
+        critics = part(state.params, CRITICS)
+        gradient, metrics = jax.grad(objective, has_aux=True)(critics)
         step, critic_adam = critic_optimiser.update(gradient, state.critic_adam, hyper=state.hyper)
         due = state.critic_adam.count % config.policy_delay == 0
-        state = state._replace(params=state.params | optax.apply_updates(params, step), critic_adam=critic_adam)
+        params = state.params | optax.apply_updates(critics, step)
+        state = state._replace(params=params, critic_adam=critic_adam)
         state, delayed = jax.lax.cond(due, policy_step, no_policy_step, state, minibatch.obs)
         return state, metrics | {"critic_grad_norm": optax.tree.norm(gradient)} | delayed
 
     def aim(target: Params, minibatch: Minibatch, hyper: Hyper) -> Float[Array, "B"]:
         action = smoothed(math, policy(target, minibatch.next_obs), minibatch.noise, bounds, hyper)
-        return critic_target(math, *critics(target, minibatch.next_obs, action), minibatch, hyper)
+        return critic_target(math, *values(target, minibatch.next_obs, action), minibatch, hyper)
 
     def policy_step(state: State, obs: Shaped[Array, "B O"]) -> tuple[State, Metrics]:
         def objective(params: Params) -> tuple[Float[Array, ""], Metrics]:
-            return actor_loss(critic(state.params["critic1"], obs, policy(params, obs)))
+            return actor_loss(value(state.params, obs, policy(params, obs)))
 
-        params = part(state.params, ACTOR)
-        gradient, metrics = jax.grad(objective, has_aux=True)(params)
+        actor = part(state.params, ACTOR)
+        gradient, metrics = jax.grad(objective, has_aux=True)(actor)
         step, actor_adam = actor_optimiser.update(gradient, state.actor_adam, hyper=state.hyper)
-        params = state.params | optax.apply_updates(params, step)
+        params = state.params | optax.apply_updates(actor, step)
         target = math.polyak(state.target, params, state.hyper.polyak)
         state = state._replace(params=params, target=target, actor_adam=actor_adam)
         return state, metrics | {"actor_grad_norm": optax.tree.norm(gradient)}
