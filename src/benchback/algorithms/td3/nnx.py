@@ -174,17 +174,20 @@ def make(config: Config, env: Env) -> Agent:
         data = minibatches(math.replayed(replay, index), noise, config)
         state.replay.set_value(replay)
         state.key.set_value(key)
-        losses = nnx.cond(replay.inserted >= config.update_after, gradient_steps, no_steps, state, data)
+        # nnx.cond wraps its branches anew at each call: where nothing is compiled, each call would compile them.
+        enough = replay.inserted >= config.update_after
+        learnt, losses = jax.lax.cond(enough, gradient_steps, no_steps, state, data)
+        nnx.update(state, nnx.state(learnt))
         return state, losses | episode_metrics(math, batch)
 
-    def gradient_steps(state: State, data: Minibatch) -> Metrics:
-        _, losses = learn_steps(state, data)
-        return averaged(math, losses)
+    def gradient_steps(state: State, data: Minibatch) -> tuple[State, Metrics]:
+        state, losses = learn_steps(state, data)
+        return state, averaged(math, losses)
 
     learn_steps = nnx.scan(learn, graph=False, in_axes=(nnx.Carry, 0), out_axes=(nnx.Carry, 0))
 
-    def no_steps(state: State, data: Minibatch) -> Metrics:
-        return unknown(METRICS)
+    def no_steps(state: State, data: Minibatch) -> tuple[State, Metrics]:
+        return state, unknown(METRICS)
 
     def act(state: State, obs: Shaped[Array, "B O"]) -> Float[Array, "B A"]:
         return policy(state.model, obs)
