@@ -42,7 +42,7 @@ CONTINUOUS = (
 )
 TORCH = ("CartPole-v1", "Acrobot-v1", "MountainCar-v0", "Breakout-MinAtar")
 PROBES = ("OneStep", "TwoStep", "ActionReward", "ObsReward", "Truncated")
-CONTINUOUS_PROBES = ("Target", "ObsTarget")
+CONTINUOUS_PROBES = ("Target", "ObsTarget", "CutTarget")
 
 SUITES = {"gymnax": (*GYMNAX, *CONTINUOUS), "torch": TORCH, "probe": (*PROBES, *CONTINUOUS_PROBES)}
 """Suite -> the names of its environments; a suite is the module of the same name."""

@@ -43,7 +43,7 @@ def blur(action: Float[Array, "*B A"], noise: Float[Array, "*B A"], bounds: Boun
 def exploration(
     key: Key[Array, ""], shape: tuple[int, int, int], inserted: Int[Array, ""], start_steps: int, dtype: jnp.dtype
 ) -> Exploration:
-    """The randomness of T steps of E environments, `shape` being T, E, A; transitions 0 .. start_steps - 1 at random."""
+    """The randomness of T steps of E environments, `shape` being T, E, A; the first `start_steps` ever at random."""
     normal_key, uniform_key = jax.random.split(key)
     at_random = inserted + shape[1] * jnp.arange(shape[0]) < start_steps
     return Exploration(

@@ -12,7 +12,9 @@ def polyak(target: Any, online: Any, decay: Float[Array, ""]) -> Any:
     return jax.tree.map(lambda t, p: decay * t + (1 - decay) * p, target, online)
 
 
-def smoothing_noise(noise: Float[Array, "B A"], scale: Float[Array, ""], limit: Float[Array, ""]) -> Float[Array, "B A"]:
+def smoothing_noise(
+    noise: Float[Array, "B A"], scale: Float[Array, ""], limit: Float[Array, ""]
+) -> Float[Array, "B A"]:
     """clip(sigma z, -c, c), given standard normal noise z (Fujimoto et al. 2018, equation 14)."""
     return jnp.clip(scale * noise, -limit, limit)
 

@@ -43,7 +43,7 @@ def blur(action: Float[Tensor, "*B A"], noise: Float[Tensor, "*B A"], bounds: Bo
 def exploration(
     generator: torch.Generator, shape: tuple[int, int, int], inserted: int, start_steps: int, dtype: torch.dtype
 ) -> Exploration:
-    """The randomness of T steps of E environments, `shape` being T, E, A; transitions 0 .. start_steps - 1 at random."""
+    """The randomness of T steps of E environments, `shape` being T, E, A; the first `start_steps` ever at random."""
     normal = torch.randn(shape, dtype=dtype, device=generator.device, generator=generator)
     uniform = torch.rand(shape, dtype=dtype, device=generator.device, generator=generator)
     at_random = inserted + shape[1] * torch.arange(shape[0], device=generator.device) < start_steps
