@@ -54,7 +54,7 @@ def network(hidden: tuple[int, ...], num_actions: int, dtype: jnp.dtype) -> Netw
         return MLP(hidden, num_actions, 0.01, dtype, name="actor", activation="relu")(obs)
 
     def values(obs: Shaped[Array, "B O"], action: Float[Array, "B A"]) -> tuple[Float[Array, "B"], ...]:
-        return value(obs, action), value(obs, action, "critic2")
+        return value(obs, action, "critic1"), value(obs, action, "critic2")
 
     def value(obs: Shaped[Array, "B O"], action: Float[Array, "B A"], name: str = "critic1") -> Float[Array, "B"]:
         tower = MLP(hidden, 1, 1.0, dtype, name=name, activation="relu")

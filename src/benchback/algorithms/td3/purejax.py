@@ -46,7 +46,7 @@ def head(params: Params, obs: Shaped[Array, "B O"]) -> Float[Array, "B A"]:
 
 
 def values(params: Params, obs: Shaped[Array, "B O"], action: Float[Array, "B A"]) -> tuple[Float[Array, "B"], ...]:
-    return value(params, obs, action), value(params, obs, action, "critic2")
+    return value(params, obs, action, "critic1"), value(params, obs, action, "critic2")
 
 
 def value(

@@ -36,7 +36,7 @@ BASE = Config(
     polyak=1 - 2**-4,
     exploration_noise=2**-2,
     target_noise=2**-2,
-    target_noise_clip=2**-1,
+    target_noise_clip=0.375,
 )
 """Random actions end in the middle of the second rollout, learning begins with the second, the third wraps around."""
 

@@ -5,7 +5,6 @@ the replay a loop over rows. It takes only data from the rest of the project (th
 line that computes. Random numbers are given to it.
 """
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -155,7 +154,7 @@ def remember(memory: Memory, batch: Transition, config: Config) -> Memory:
     return Memory(rows, inserted)
 
 
-def recalled(memory: Memory, places: Iterable[int], noise: np.ndarray) -> Minibatch:
+def recalled(memory: Memory, places: np.ndarray, noise: np.ndarray) -> Minibatch:
     """The rows at the given places, and the noise."""
     rows = [memory.rows[int(place)] for place in places]
     return Minibatch(*(np.array(column) for column in zip(*rows, strict=True)), noise)
