@@ -29,6 +29,7 @@ ALGORITHMS = {
     "ppo": Algorithm("Proximal policy optimisation", ("discrete", "box"), "gymnax/CartPole-v1"),
     "vpg": Algorithm("Vanilla policy gradient", ("discrete", "box"), "gymnax/CartPole-v1"),
     "dqn": Algorithm("Deep Q-learning", ("discrete",), "gymnax/CartPole-v1"),
+    "td3": Algorithm("Twin delayed deep deterministic policy gradient", ("box",), "gymnax/Pendulum-v1"),
 }
 
 

@@ -22,6 +22,13 @@ def check_positive(config: Any, names: Iterable[str]) -> None:
             raise InputError(f"{name}={getattr(config, name)} must be greater than 0")
 
 
+def check_not_negative(config: Any, names: Iterable[str]) -> None:
+    """Each of the named fields is at least 0."""
+    for name in names:
+        if not getattr(config, name) >= 0:
+            raise InputError(f"{name}={getattr(config, name)} must not be negative")
+
+
 def check_shares(config: Any, names: Iterable[str]) -> None:
     """Each of the named fields lies between 0 and 1."""
     for name in names:

@@ -31,7 +31,7 @@ CONTINUOUS = (
 )
 TORCH = ("CartPole-v1", "Acrobot-v1", "MountainCar-v0", "Breakout-MinAtar")
 PROBES = ("OneStep", "TwoStep", "ActionReward", "ObsReward", "Truncated")
-CONTINUOUS_PROBES = ("Target", "ObsTarget")
+CONTINUOUS_PROBES = ("Target", "ObsTarget", "CutTarget")
 BRAX = (
     "ant",
     "halfcheetah",

@@ -83,6 +83,14 @@ PROBES = {
         lambda moment, action: -((action[0] - 0.5 * moment.sign) ** 2),
         actions=Box((-1.0,), (1.0,)),
     ),
+    # Reward 1 for ever for 0.5, less for other actions, cut off every second step: worth 1 / (1 - gamma).
+    "CutTarget": Probe(
+        2,
+        _constant,
+        lambda moment, action: 1 - (action[0] - 0.5) ** 2,
+        truncates=True,
+        actions=Box((-1.0,), (1.0,)),
+    ),
 }
 
 

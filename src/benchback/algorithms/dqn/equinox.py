@@ -80,7 +80,7 @@ def make(config: Config, env: Env) -> Agent:
         key, env_key, action_key = jax.random.split(state.key, 3)
         env_noise = env.draw(env_key, config.num_steps)
         share = epsilon(math, state.replay.inserted, state.hyper, config)
-        explored = math.exploration(action_key, share, (config.num_steps, config.num_envs), env.actions.size)
+        explored = math.epsilon_noise(action_key, share, (config.num_steps, config.num_envs), env.actions.size)
         return jax.lax.scan(rollout_step, state._replace(key=key), (env_noise, explored))
 
     def rollout_step(state: State, noise: tuple[Any, Int[Array, "E"]]) -> tuple[State, Transition]:

@@ -93,7 +93,7 @@ def make(config: Config, env: Env) -> Agent:
         state.key.set_value(key)
         env_noise = env.draw(env_key, config.num_steps)
         share = epsilon(math, state.replay.get_value().inserted, state.hyper.get_value(), config)
-        explored = math.exploration(action_key, share, (config.num_steps, config.num_envs), env.actions.size)
+        explored = math.epsilon_noise(action_key, share, (config.num_steps, config.num_envs), env.actions.size)
         return rollout_steps(state, (env_noise, explored))
 
     # Tree mode (graph=False) suffices where nothing is shared, and costs half where nothing is compiled.

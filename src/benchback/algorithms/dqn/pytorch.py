@@ -86,7 +86,7 @@ def make(config: Config, env: Env, put: Replace = pytorch.keep) -> Agent:
     def rollout(state: State) -> tuple[State, Transition]:
         env_noise = env.draw(state.generator, config.num_steps)
         share = epsilon(math, state.replay.inserted, state.hyper, config)
-        explored = math.exploration(state.generator, share, (config.num_steps, config.num_envs), env.actions.size)
+        explored = math.epsilon_noise(state.generator, share, (config.num_steps, config.num_envs), env.actions.size)
         state.env, outcome = rollout_steps(state.model, state.env, (env_noise, explored))
         return state, Transition(*outcome)
 
@@ -132,7 +132,7 @@ def make(config: Config, env: Env, put: Replace = pytorch.keep) -> Agent:
         index = math.draw_rows(state.generator, replay, (config.num_updates, config.minibatch_size))
         losses = train(state, index) if learns(replay.inserted, config) else wait(state, index)
         if renews_target(replay.inserted, config):
-            math.polyak(state.target, state.model, state.hyper.tau)
+            math.polyak(list(state.target.parameters()), list(state.model.parameters()), state.hyper.tau)
         return state, losses | {"epsilon": share} | episode_metrics(math, batch)
 
     @torch.no_grad()

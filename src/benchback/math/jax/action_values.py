@@ -15,7 +15,7 @@ def chosen(value: Float[Array, "*B A"], action: Int[Array, "*B"]) -> Float[Array
     return jnp.sum(jnp.where(action[..., None] == jnp.arange(value.shape[-1]), value, 0), axis=-1)
 
 
-def exploration(
+def epsilon_noise(
     key: Key[Array, ""], epsilon: Float[Array, ""], shape: tuple[int, ...], num_actions: int
 ) -> Int[Array, "..."]:
     """With probability `epsilon` an action, all of them equally likely; else -1."""

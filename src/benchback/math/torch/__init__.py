@@ -1,7 +1,8 @@
 """The torch twin: every public name of its modules, in one namespace."""
 
 from benchback.math.torch import categorical, gaussian
-from benchback.math.torch.action_values import chosen, epsilon_greedy, exploration
+from benchback.math.torch.action_values import chosen, epsilon_greedy, epsilon_noise
+from benchback.math.torch.bounded import Bounds, Exploration, blur, bounds, exploration, explore, squash
 from benchback.math.torch.losses import (
     approximate_kl,
     clip_fraction,
@@ -15,14 +16,18 @@ from benchback.math.torch.replay import Replay, draw_rows, empty_replay, insert,
 from benchback.math.torch.returns import discounted_return, gae, mean_where, successor_value
 from benchback.math.torch.schedules import linear_anneal, linear_ramp
 from benchback.math.torch.shuffles import minibatch_indices, permutation, take
-from benchback.math.torch.targets import constant, polyak
+from benchback.math.torch.targets import constant, polyak, smoothing_noise, twin_target
 
 __all__ = [
+    "Bounds",
+    "Exploration",
     "Moments",
     "Replay",
     "absorb",
     "adam",
     "approximate_kl",
+    "blur",
+    "bounds",
     "categorical",
     "chosen",
     "clip_fraction",
@@ -33,7 +38,9 @@ __all__ = [
     "draw_rows",
     "empty_replay",
     "epsilon_greedy",
+    "epsilon_noise",
     "exploration",
+    "explore",
     "gae",
     "gaussian",
     "insert",
@@ -47,7 +54,10 @@ __all__ = [
     "polyak",
     "replayed",
     "rescale",
+    "smoothing_noise",
+    "squash",
     "standardise",
     "successor_value",
     "take",
+    "twin_target",
 ]

@@ -12,7 +12,7 @@ def chosen(value: Float[Tensor, "*B A"], action: Int[Tensor, "*B"]) -> Float[Ten
     return value.gather(-1, action.long().unsqueeze(-1)).squeeze(-1)
 
 
-def exploration(
+def epsilon_noise(
     generator: torch.Generator, epsilon: Float[Tensor, ""], shape: tuple[int, ...], num_actions: int
 ) -> Int[Tensor, "..."]:
     """With probability `epsilon` an action, all of them equally likely; else -1."""

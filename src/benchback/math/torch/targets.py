@@ -1,9 +1,9 @@
 """What learning aims at: no gradient passes through it, and slow copies of networks estimate it."""
 
-from typing import Any
+from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 
@@ -13,8 +13,25 @@ def constant(x: Float[Tensor, "*B"]) -> Float[Tensor, "*B"]:
 
 
 @torch.no_grad()
-def polyak(target: Any, online: Any, tau: Float[Tensor, ""]) -> Any:
+def polyak(target: Sequence[Tensor], online: Sequence[Tensor], tau: Float[Tensor, ""]) -> None:
     """(1 - tau) target + tau online, weight by weight, in place; a copy of `online` to the last bit where tau is 1."""
-    for slow, fast in zip(target.parameters(), online.parameters(), strict=True):
-        slow.lerp_(fast, tau)
-    return target
+    torch._foreach_mul_(target, 1 - tau)
+    torch._foreach_add_(target, torch._foreach_mul(online, tau))
+
+
+def smoothing_noise(
+    noise: Float[Tensor, "B A"], scale: Float[Tensor, ""], limit: Float[Tensor, ""]
+) -> Float[Tensor, "B A"]:
+    """clip(sigma z, -c, c), given standard normal noise z (Fujimoto et al. 2018, equation 14)."""
+    return (scale * noise).clip(-limit, limit)
+
+
+def twin_target(
+    reward: Float[Tensor, "B"],
+    terminated: Bool[Tensor, "B"],
+    next_value1: Float[Tensor, "B"],
+    next_value2: Float[Tensor, "B"],
+    gamma: Float[Tensor, ""],
+) -> Float[Tensor, "B"]:
+    """r + gamma (1 - terminated) min(Q1', Q2') (Fujimoto et al. 2018, equation 10)."""
+    return reward + gamma * torch.minimum(next_value1, next_value2).masked_fill(terminated, 0)

@@ -1,0 +1,185 @@
+"""TD3 in Haiku: modules inside functions, transformed into pure ones."""
+
+from typing import Any, NamedTuple
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Key, Shaped, UInt32
+
+from benchback.agent import Agent, Metrics, Weights
+from benchback.algorithms.episodes import episode_metrics
+from benchback.algorithms.td3.config import Config, Hyper
+from benchback.algorithms.td3.loss import (
+    ACTOR_METRICS,
+    METRICS,
+    Experience,
+    Minibatch,
+    Transition,
+    action_bounds,
+    actor_loss,
+    averaged,
+    critic_loss,
+    critic_target,
+    minibatches,
+    remembered,
+    smoothed,
+)
+from benchback.backends import xla
+from benchback.backends.haiku import LAYOUT, MLP
+from benchback.envs.interface import Env, EnvState
+from benchback.math import jax as math
+
+ACTOR, CRITICS = ("actor",), ("critic1", "critic2")
+"""The towers that each optimiser moves."""
+
+
+def part(params: hk.Params, towers: tuple[str, ...]) -> hk.Params:
+    return hk.data_structures.filter(lambda module, name, x: module.split("/")[0] in towers, params)
+
+
+class Network(NamedTuple):
+    """Separate towers for the policy and two values, as pure functions of the parameters."""
+
+    init: Any
+    head: Any
+    values: Any
+    value: Any
+
+
+def network(hidden: tuple[int, ...], num_actions: int, dtype: jnp.dtype) -> Network:
+    def head(obs: Shaped[Array, "B O"]) -> Float[Array, "B A"]:
+        return MLP(hidden, num_actions, 0.01, dtype, name="actor", activation="relu")(obs)
+
+    def values(obs: Shaped[Array, "B O"], action: Float[Array, "B A"]) -> tuple[Float[Array, "B"], ...]:
+        return value(obs, action, "critic1"), value(obs, action, "critic2")
+
+    def value(obs: Shaped[Array, "B O"], action: Float[Array, "B A"], name: str = "critic1") -> Float[Array, "B"]:
+        tower = MLP(hidden, 1, 1.0, dtype, name=name, activation="relu")
+        return tower(jnp.concatenate([obs, action], -1)).squeeze(-1)
+
+    def forward(obs: Shaped[Array, "B O"], action: Float[Array, "B A"]) -> tuple[Any, ...]:
+        return head(obs), values(obs, action)
+
+    whole, *parts = (hk.without_apply_rng(hk.transform(f)) for f in (forward, head, values, value))
+    return Network(whole.init, *(part.apply for part in parts))
+
+
+class State(NamedTuple):
+    params: hk.Params
+    target: hk.Params
+    actor_adam: optax.ScaleByAdamState
+    critic_adam: optax.ScaleByAdamState
+    replay: math.Replay
+    env: EnvState
+    key: Key[Array, ""]
+    hyper: Hyper
+
+
+def make(config: Config, env: Env) -> Agent:
+    dtype = xla.dtype(config.dtype)
+    bounds = action_bounds(math, env, dtype)
+    model = network(config.hidden, env.actions.size, dtype)
+    actor_optimiser, critic_optimiser = (
+        math.adam(anneal=False, steps_per_iteration=1, num_iterations=1, clip=False, rate=rate)
+        for rate in ("actor_learning_rate", "critic_learning_rate")
+    )
+
+    @jax.jit
+    def fresh(seed: UInt32[Array | np.ndarray | np.uint32, ""]) -> tuple[Any, ...]:
+        key, model_key, env_key = jax.random.split(jax.random.key(seed), 3)
+        blank = jnp.zeros((1, env.observation_size)), jnp.zeros((1, env.actions.size))
+        params = model.init(model_key, *blank)
+        env_state = env.reset(env_key)
+        replay = math.empty_replay(example(env_state.obs[0]), config.replay_capacity)
+        adams = actor_optimiser.init(part(params, ACTOR)), critic_optimiser.init(part(params, CRITICS))
+        return params, jax.tree.map(jnp.copy, params), *adams, replay, env_state, key
+
+    def example(obs: Shaped[Array, "O"]) -> Experience:
+        return Experience(obs, jnp.zeros(env.actions.size, dtype), jnp.zeros((), dtype), obs, jnp.zeros((), bool))
+
+    def init(seed: int, weights: Weights | None = None) -> State:
+        with xla.optimising(False):
+            parts = fresh(np.uint32(seed))
+        return xla.transplant(LAYOUT, weights, State(*parts, hyper=xla.as_data(config.hyper, dtype)))
+
+    def policy(params: hk.Params, obs: Shaped[Array, "B O"]) -> Float[Array, "B A"]:
+        return math.squash(model.head(params, obs), bounds)
+
+    def rollout(state: State) -> tuple[State, Transition]:
+        key, env_key, action_key = jax.random.split(state.key, 3)
+        env_noise = env.draw(env_key, config.num_steps)
+        shape = config.num_steps, config.num_envs, env.actions.size
+        action_noise = math.exploration(action_key, shape, state.replay.inserted, config.start_steps, dtype)
+        return jax.lax.scan(rollout_step, state._replace(key=key), (env_noise, action_noise))
+
+    def rollout_step(state: State, noise: tuple[Any, math.Exploration]) -> tuple[State, Transition]:
+        env_noise, action_noise = noise
+        obs = state.env.obs
+        action = math.explore(policy(state.params, obs), action_noise, bounds, state.hyper.exploration_noise)
+        env_state, step = env.step(state.env, action, env_noise)
+        return state._replace(env=env_state), Transition(obs, action, *step[1:])
+
+    def learn(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
+        target = aim(state.target, minibatch, state.hyper)
+
+        def objective(params: hk.Params) -> tuple[Float[Array, ""], Metrics]:
+            return critic_loss(*model.values(params, minibatch.obs, minibatch.action), target)
+
+        critics = part(state.params, CRITICS)
+        gradient, metrics = jax.grad(objective, has_aux=True)(critics)
+        step, critic_adam = critic_optimiser.update(gradient, state.critic_adam, hyper=state.hyper)
+        due = state.critic_adam.count % config.policy_delay == 0
+        params = hk.data_structures.merge(state.params, optax.apply_updates(critics, step))
+        state = state._replace(params=params, critic_adam=critic_adam)
+        state, delayed = jax.lax.cond(due, policy_step, no_policy_step, state, minibatch.obs)
+        return state, metrics | {"critic_grad_norm": optax.tree.norm(gradient)} | delayed
+
+    def aim(target: hk.Params, minibatch: Minibatch, hyper: Hyper) -> Float[Array, "B"]:
+        action = smoothed(math, policy(target, minibatch.next_obs), minibatch.noise, bounds, hyper)
+        return critic_target(math, *model.values(target, minibatch.next_obs, action), minibatch, hyper)
+
+    def policy_step(state: State, obs: Shaped[Array, "B O"]) -> tuple[State, Metrics]:
+        def objective(params: hk.Params) -> tuple[Float[Array, ""], Metrics]:
+            return actor_loss(model.value(state.params, obs, policy(params, obs)))
+
+        actor = part(state.params, ACTOR)
+        gradient, metrics = jax.grad(objective, has_aux=True)(actor)
+        step, actor_adam = actor_optimiser.update(gradient, state.actor_adam, hyper=state.hyper)
+        params = hk.data_structures.merge(state.params, optax.apply_updates(actor, step))
+        target = math.polyak(state.target, params, 1 - state.hyper.polyak)
+        state = state._replace(params=params, target=target, actor_adam=actor_adam)
+        return state, metrics | {"actor_grad_norm": optax.tree.norm(gradient)}
+
+    def no_policy_step(state: State, obs: Shaped[Array, "B O"]) -> tuple[State, Metrics]:
+        return state, unknown(ACTOR_METRICS)
+
+    def unknown(names: tuple[str, ...]) -> Metrics:
+        return dict.fromkeys(names, jnp.full((), jnp.nan, dtype))
+
+    def update(state: State, batch: Transition) -> tuple[State, Metrics]:
+        replay = math.insert(state.replay, remembered(batch, config))
+        key, row_key, noise_key = jax.random.split(state.key, 3)
+        index = math.draw_rows(row_key, replay, (config.gradient_rows,))
+        noise = math.gaussian.noise(noise_key, (config.num_updates, config.minibatch_size, env.actions.size), dtype)
+        data = minibatches(math.replayed(replay, index), noise, config)
+        state = state._replace(replay=replay, key=key)
+        state, losses = jax.lax.cond(replay.inserted >= config.update_after, gradient_steps, no_steps, state, data)
+        return state, losses | episode_metrics(math, batch)
+
+    def gradient_steps(state: State, data: Minibatch) -> tuple[State, Metrics]:
+        state, losses = jax.lax.scan(learn, state, data)
+        return state, averaged(math, losses)
+
+    def no_steps(state: State, data: Minibatch) -> tuple[State, Metrics]:
+        return state, unknown(METRICS)
+
+    def act(state: State, obs: Shaped[Array, "B O"]) -> Float[Array, "B A"]:
+        return policy(state.params, obs)
+
+    def export(state: State) -> Weights:
+        return xla.export(LAYOUT, state)
+
+    return Agent(init=init, rollout=rollout, update=update, learn=learn, act=act, export=export)

@@ -1,0 +1,112 @@
+"""TD3's objectives and the records they work on, written once for all backends.
+
+`math` is `benchback.math.jax` or `benchback.math.torch`: twins with the same names. This file imports
+neither framework, so it cannot make two backends differ.
+"""
+
+from math import isfinite
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from benchback.algorithms.td3.config import Config, Hyper
+from benchback.envs.interface import Box, Env
+from benchback.errors import InputError
+
+
+class Transition(NamedTuple):
+    """What a rollout keeps of each step; time-major, `[T, E, ...]`."""
+
+    obs: Any
+    action: Any
+    reward: Any
+    terminated: Any
+    truncated: Any
+    final_obs: Any
+    """What the step led to, before any reset."""
+    episode_return: Any
+    """Return of the episode up to and including this step."""
+    episode_length: Any
+
+
+class Experience(NamedTuple):
+    """What is remembered of each step; `[capacity, ...]` in replay."""
+
+    obs: Any
+    action: Any
+    reward: Any
+    next_obs: Any
+    terminated: Any
+    """Whether nothing follows."""
+
+
+class Minibatch(NamedTuple):
+    """What a gradient step learns from; `[B, ...]`."""
+
+    obs: Any
+    action: Any
+    reward: Any
+    next_obs: Any
+    terminated: Any
+    noise: Any
+    """Standard normal, `[B, A]`: smooths the target policy."""
+
+
+CRITIC_METRICS = ("critic_loss", "value1", "value2", "critic_grad_norm")
+ACTOR_METRICS = ("actor_loss", "actor_grad_norm")
+"""Of the gradient steps that move the policy; NaN in the others."""
+METRICS = CRITIC_METRICS + ACTOR_METRICS
+
+
+def action_bounds(math: ModuleType, env: Env, dtype: Any) -> Any:
+    """Where the policy may act; an InputError unless it is bounded."""
+    assert isinstance(env.actions, Box)
+    low, high = env.actions.low, env.actions.high
+    if not all(map(isfinite, (*low, *high))):
+        raise InputError(
+            f"env={env.id} has actions without finite bounds, and td3 squashes its policy into them; "
+            "choose another environment, e.g. gymnax/Pendulum-v1"
+        )
+    return math.bounds(low, high, dtype)
+
+
+def remembered(batch: Transition, config: Config) -> Experience:
+    """The rollout as rows of replay, oldest first."""
+    bootstrap = config.truncation == "bootstrap"
+    terminated = batch.terminated if bootstrap else batch.terminated | batch.truncated
+    rows = Experience(batch.obs, batch.action, batch.reward, batch.final_obs, terminated)
+    return Experience(*(x.reshape(config.batch_size, *x.shape[2:]) for x in rows))
+
+
+def minibatches(rows: Experience, noise: Any, config: Config) -> Minibatch:
+    """Rows for many gradient steps, `[U B, ...]`, and their noise `[U, B, A]`, as one minibatch for each."""
+    shape = config.num_updates, config.minibatch_size
+    return Minibatch(*(x.reshape(*shape, *x.shape[1:]) for x in rows), noise)
+
+
+def smoothed(math: ModuleType, action: Any, noise: Any, bounds: Any, hyper: Hyper) -> Any:
+    """The target policy's action with clipped normal noise, within the bounds."""
+    return math.blur(action, math.smoothing_noise(noise, hyper.target_noise, hyper.target_noise_clip), bounds)
+
+
+def critic_target(math: ModuleType, value1: Any, value2: Any, minibatch: Minibatch, hyper: Hyper) -> Any:
+    """What both critics aim at, given both targets' values of what follows."""
+    return math.twin_target(minibatch.reward, minibatch.terminated, value1, value2, hyper.gamma)
+
+
+def critic_loss(value1: Any, value2: Any, target: Any) -> tuple[Any, dict[str, Any]]:
+    """mean (Q1 - y)^2 + mean (Q2 - y)^2, and its parts."""
+    loss = ((value1 - target) ** 2).mean() + ((value2 - target) ** 2).mean()
+    return loss, {"critic_loss": loss, "value1": value1.mean(), "value2": value2.mean()}
+
+
+def actor_loss(value1: Any) -> tuple[Any, dict[str, Any]]:
+    """-mean Q1(s, mu(s)): the first critic alone appraises the policy."""
+    loss = -value1.mean()
+    return loss, {"actor_loss": loss}
+
+
+def averaged(math: ModuleType, losses: dict[str, Any]) -> dict[str, Any]:
+    """Mean of each metric over the gradient steps, `[U]`; of the actor's, over those that moved it."""
+    known = {name: (x[None], (x == x)[None]) for name, x in losses.items() if name in ACTOR_METRICS}
+    delayed = {name: math.mean_where(*x) for name, x in known.items()}
+    return {name: losses[name].mean() for name in CRITIC_METRICS} | delayed

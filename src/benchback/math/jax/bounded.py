@@ -1,0 +1,59 @@
+"""Real-valued actions within bounds: squashed into them, blurred, or drawn from all they hold."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key
+
+
+class Bounds(NamedTuple):
+    """The least and the greatest value of each component."""
+
+    low: Float[Array, "A"]
+    high: Float[Array, "A"]
+
+
+class Exploration(NamedTuple):
+    """The randomness of acting, of one step or of many along the first axis."""
+
+    normal: Float[Array, "*T E A"]
+    """Standard normal."""
+    uniform: Float[Array, "*T E A"]
+    """Uniform on [0, 1)."""
+    at_random: Bool[Array, "*T"]
+    """Whether to act uniformly, whatever the policy would do."""
+
+
+def bounds(low: tuple[float, ...], high: tuple[float, ...], dtype: jnp.dtype) -> Bounds:
+    """Bounds as data."""
+    return Bounds(jnp.asarray(low, dtype), jnp.asarray(high, dtype))
+
+
+def squash(head: Float[Array, "*B A"], bounds: Bounds) -> Float[Array, "*B A"]:
+    """c + h tanh(head), where c is the centre of the bounds and h half their distance."""
+    return 0.5 * (bounds.low + bounds.high) + 0.5 * (bounds.high - bounds.low) * jnp.tanh(head)
+
+
+def blur(action: Float[Array, "*B A"], noise: Float[Array, "*B A"], bounds: Bounds) -> Float[Array, "*B A"]:
+    """clip(a + h z, low, high): noise z counts in halves h of the distance between the bounds."""
+    return jnp.clip(action + 0.5 * (bounds.high - bounds.low) * noise, bounds.low, bounds.high)
+
+
+def exploration(
+    key: Key[Array, ""], shape: tuple[int, int, int], inserted: Int[Array, ""], start_steps: int, dtype: jnp.dtype
+) -> Exploration:
+    """The randomness of T steps of E environments, `shape` being T, E, A; the first `start_steps` ever at random."""
+    normal_key, uniform_key = jax.random.split(key)
+    at_random = inserted + shape[1] * jnp.arange(shape[0]) < start_steps
+    return Exploration(
+        jax.random.normal(normal_key, shape, dtype), jax.random.uniform(uniform_key, shape, dtype), at_random
+    )
+
+
+def explore(
+    action: Float[Array, "E A"], noise: Exploration, bounds: Bounds, scale: Float[Array, ""]
+) -> Float[Array, "E A"]:
+    """The action blurred by `scale` times normal noise; uniform over all actions while at random."""
+    anywhere = bounds.low + (bounds.high - bounds.low) * noise.uniform
+    return jnp.where(noise.at_random, anywhere, blur(action, scale * noise.normal, bounds))

@@ -1,0 +1,58 @@
+"""Real-valued actions within bounds: squashed into them, blurred, or drawn from all they hold."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+
+class Bounds(NamedTuple):
+    """The least and the greatest value of each component."""
+
+    low: Float[Tensor, "A"]
+    high: Float[Tensor, "A"]
+
+
+class Exploration(NamedTuple):
+    """The randomness of acting, of one step or of many along the first axis."""
+
+    normal: Float[Tensor, "*T E A"]
+    """Standard normal."""
+    uniform: Float[Tensor, "*T E A"]
+    """Uniform on [0, 1)."""
+    at_random: Bool[Tensor, "*T"]
+    """Whether to act uniformly, whatever the policy would do."""
+
+
+def bounds(low: tuple[float, ...], high: tuple[float, ...], dtype: torch.dtype) -> Bounds:
+    """Bounds as data."""
+    return Bounds(torch.tensor(low, dtype=dtype), torch.tensor(high, dtype=dtype))
+
+
+def squash(head: Float[Tensor, "*B A"], bounds: Bounds) -> Float[Tensor, "*B A"]:
+    """c + h tanh(head), where c is the centre of the bounds and h half their distance."""
+    return 0.5 * (bounds.low + bounds.high) + 0.5 * (bounds.high - bounds.low) * head.tanh()
+
+
+def blur(action: Float[Tensor, "*B A"], noise: Float[Tensor, "*B A"], bounds: Bounds) -> Float[Tensor, "*B A"]:
+    """clip(a + h z, low, high): noise z counts in halves h of the distance between the bounds."""
+    return (action + 0.5 * (bounds.high - bounds.low) * noise).clip(bounds.low, bounds.high)
+
+
+def exploration(
+    generator: torch.Generator, shape: tuple[int, int, int], inserted: int, start_steps: int, dtype: torch.dtype
+) -> Exploration:
+    """The randomness of T steps of E environments, `shape` being T, E, A; the first `start_steps` ever at random."""
+    normal = torch.randn(shape, dtype=dtype, device=generator.device, generator=generator)
+    uniform = torch.rand(shape, dtype=dtype, device=generator.device, generator=generator)
+    at_random = inserted + shape[1] * torch.arange(shape[0], device=generator.device) < start_steps
+    return Exploration(normal, uniform, at_random)
+
+
+def explore(
+    action: Float[Tensor, "E A"], noise: Exploration, bounds: Bounds, scale: Float[Tensor, ""]
+) -> Float[Tensor, "E A"]:
+    """The action blurred by `scale` times normal noise; uniform over all actions while at random."""
+    anywhere = bounds.low + (bounds.high - bounds.low) * noise.uniform
+    return torch.where(noise.at_random, anywhere, blur(action, scale * noise.normal, bounds))
