@@ -1,7 +1,8 @@
-"""Does every backend learn? CartPole to 475 over five seeds, Breakout-MinAtar above 5; writes docs/learning.md.
+"""Does every backend learn? Every algorithm to its threshold over several seeds; writes docs/learning.md.
 
-Each backend runs in a process of its own: `python benchmarks/learn.py --backend linen` prints its rows as
-JSON, without an argument all backends are run and the table is written.
+Each backend runs in a process of its own: `python benchmarks/learn.py --task ppo-cartpole --backend linen` prints its
+rows as JSON; without a backend all of them are run and the tables are written. What is done is kept in
+runs/learn.jsonl, so a run that was broken off goes on where it stopped; remove the file to start anew.
 """
 
 import argparse
@@ -11,45 +12,91 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Literal
 
 from rich.progress import track
 
 from benchback import registry
-from benchback.algorithms.ppo.config import Config
 from benchback.cli.arguments import limit_threads
 from benchback.train import Run, advance, build, evaluate
 
-TASKS = {
-    "CartPole-v1": (475.0, 5, Config()),
-    "Breakout-MinAtar": (5.0, 2, Config(num_iterations=50)),
+ROOT = Path(__file__).parent.parent
+DOCUMENT = ROOT / "docs" / "learning.md"
+KEPT = ROOT / "runs" / "learn.jsonl"
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is to be learnt, how well, and how often."""
+
+    algorithm: str
+    env: str
+    by: Literal["return", "greedy"]
+    """What must reach the threshold: the mean return of an iteration, or greedy play at the end."""
+    threshold: float
+    seeds: int
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    """Of the run, where it differs from the defaults."""
+
+
+PENDULUM = {
+    "num_steps": 200,
+    "num_iterations": 50,
+    "num_minibatches": 16,
+    "learning_rate": 1e-3,
+    "gamma": 0.95,
+    "entropy_coefficient": 0.0,
+    "clip_value": False,
+    "normalise_obs": True,
+    "normalise_reward": True,
 }
-"""Environment -> the return to reach, with how many seeds, and how."""
-DOCUMENT = Path(__file__).parent.parent / "docs" / "learning.md"
+TASKS = {
+    "ppo-cartpole": Task("ppo", "gymnax/CartPole-v1", "return", 475, 5),
+    "ppo-breakout": Task("ppo", "gymnax/Breakout-MinAtar", "return", 5, 2, {"num_iterations": 50}),
+    "ppo-pendulum": Task("ppo", "gymnax/Pendulum-v1", "greedy", -200, 3, PENDULUM),
+}
 
 
-def learn(backend_name: str, env: str) -> list[dict]:
+INTRODUCTION = """\
+One thread, each backend in its best mode, with the default hyper-parameters but for those named. *Return* is the mean
+over the episodes that ended at the end of training (the last iteration, or the last fiftieth of those in which one
+ended), with actions as they are drawn in training; *greedy* the mean over 32 fresh episodes after it; *seconds* the
+duration of a training, the first of which compiles. All as mean and standard deviation over seeds."""
+
+
+def run_of(task: Task, backend: str) -> Run:
+    """The run of a task in a backend: whole trainings of the JAX family in a few programs."""
+    fields = {"algorithm": task.algorithm, "env": task.env, "backend": backend} | dict(task.fields)
+    if registry.BACKENDS[backend].family == "torch":
+        fields |= {"unit": "phase"}
+    return Run.from_dict(fields)
+
+
+def learn(task: Task, backend_name: str) -> list[dict[str, Any]]:
     """For each seed: steps to the threshold (None if never), best and last mean return, greedy return."""
-    threshold, num_seeds, config = TASKS[env]
-    run = Run(config, env=f"gymnax/{env}", backend=backend_name)
+    run = run_of(task, backend_name)
     agent, backend = build(run)
     rows = []
-    for seed in range(num_seeds):
+    for seed in range(task.seeds):
         state, returns, started = agent.init(seed, None), [], time.perf_counter()
-        for _ in range(config.num_iterations):
+        for _ in range(run.config.num_iterations // run.length):
             state, metrics = advance(agent, state)
-            returns.append(float(backend.fetch(metrics)["episode_return"]))
+            found = backend.fetch(metrics)["episode_return"]
+            returns += found.reshape(-1).tolist()
         duration_s = time.perf_counter() - started
-        reached = next((i for i, r in enumerate(returns, 1) if r >= threshold), None)
+        known = [(i, r) for i, r in enumerate(returns, 1) if r == r]
+        reached = next((i for i, r in known if r >= task.threshold), None)
         greedy = evaluate(run, agent.export(state), episodes=32, seed=seed + 1000)
         rows.append(
             {
                 "backend": backend_name,
-                "env": env,
                 "seed": seed,
-                "steps_to_threshold": reached and reached * config.batch_size,
-                "best": max(returns),
-                "last": returns[-1],
+                "steps_to_threshold": reached and reached * run.config.batch_size,
+                "best": max(r for _, r in known),
+                "last": statistics.mean(r for _, r in known[-max(1, len(known) // 50) :]),
                 "greedy": float(greedy.mean()),
                 "duration_s": duration_s,
             }
@@ -57,66 +104,89 @@ def learn(backend_name: str, env: str) -> list[dict]:
     return rows
 
 
-def summarise(rows: list[dict]) -> str:
+def summarise(task: Task, rows: list[dict[str, Any]]) -> str:
     """One line of the table."""
+    solved = len(rows) - unlearnt(task, rows)
     reached = [row["steps_to_threshold"] for row in rows if row["steps_to_threshold"]]
-    spread = [f"{statistics.mean(x):.1f} +- {statistics.pstdev(x):.1f}" for x in columns(rows, "last", "greedy")]
+    spread = [
+        f"{statistics.mean(x):.1f} +- {statistics.pstdev(x):.1f}"
+        for x in ([row[name] for row in rows] for name in ("last", "greedy", "duration_s"))
+    ]
     median = f"{statistics.median(reached):,.0f}" if reached else "-"
-    return f"| {rows[0]['backend']} | {len(reached)} of {len(rows)} | {median} | {spread[0]} | {spread[1]} |"
+    return f"| {rows[0]['backend']} | {solved} of {len(rows)} | {median} | {' | '.join(spread)} |"
 
 
-def columns(rows: list[dict], *names: str) -> list[list[float]]:
-    return [[row[name] for row in rows] for name in names]
-
-
-def write(results: dict[str, list[list[dict]]]) -> None:
+def write(results: Mapping[str, Mapping[str, list[dict[str, Any]]]]) -> None:
+    """The document, with every task that has been run in all backends."""
+    machine = f"{platform.processor() or platform.machine()}, {platform.python_implementation()}"
     lines = [
         "# Does every backend learn?",
         "",
-        f"Made by `make learn` on {platform.processor() or platform.machine()}, {platform.python_implementation()} "
-        f"{platform.python_version()}, one thread, each backend in its best mode with the "
-        "default hyper-parameters. *Return* is the mean over the episodes that ended in the last iteration "
-        "(actions sampled), *greedy* the mean over 32 fresh episodes; both as mean and standard deviation over seeds.",
+        f"Made by `make learn` on {machine} {platform.python_version()}. {INTRODUCTION}",
         "",
     ]
-    for env, groups in results.items():
-        threshold, num_seeds, config = TASKS[env]
+    for name, groups in results.items():
+        task = TASKS[name]
+        config = run_of(task, "linen").config
         steps = config.num_iterations * config.batch_size
+        aim = f"{task.by} {task.threshold:g} within {steps:,} steps, {task.seeds} seeds"
         lines += [
-            f"## {env}: {threshold:.0f} within {steps:,} steps, {num_seeds} seeds",
+            f"## {task.algorithm} on {task.env}: {aim}",
             "",
-            "| backend | seeds that reached it | steps needed (median) | return at the end | greedy |",
-            "|---|---|---|---|---|",
-            *map(summarise, groups),
+            *([f"With {', '.join(f'{k}={v}' for k, v in task.fields.items())}.", ""] if task.fields else []),
+            "| backend | seeds that learnt it | steps to the first such return (median) | return | greedy | seconds |",
+            "|---|---|---|---|---|---|",
+            *(summarise(task, rows) for rows in groups.values()),
             "",
         ]
     DOCUMENT.write_text("\n".join(lines))
 
 
+def kept() -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """What earlier runs have found, by task and backend."""
+    if not KEPT.exists():
+        return {}
+    entries = [json.loads(line) for line in KEPT.read_text().splitlines()]
+    return {(entry["task"], entry["backend"]): entry["rows"] for entry in entries}
+
+
+def in_a_process(task: str, backend: str) -> list[dict[str, Any]]:
+    """The rows of a task in a backend, from a process of its own; kept at once."""
+    command = [sys.executable, __file__, "--backend", backend, "--task", task]
+    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    rows = json.loads(output.splitlines()[-1])
+    KEPT.parent.mkdir(exist_ok=True)
+    with KEPT.open("a") as file:
+        file.write(json.dumps({"task": task, "backend": backend, "rows": rows}) + "\n")
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--backend", choices=registry.BACKENDS)
-    parser.add_argument("--env", choices=TASKS, default="CartPole-v1")
+    parser.add_argument("--task", choices=TASKS, nargs="+", default=list(TASKS))
     arguments = parser.parse_args()
     limit_threads(1)
     if arguments.backend:
-        print(json.dumps(learn(arguments.backend, arguments.env)))
+        print(json.dumps(learn(TASKS[arguments.task[0]], arguments.backend)))
         return
-    results: dict[str, list[list[dict]]] = {env: [] for env in TASKS}
-    for env, backend in track([(e, b) for e in TASKS for b in registry.BACKENDS], description="learning"):
-        command = [sys.executable, __file__, "--backend", backend, "--env", env]
-        output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-        results[env].append(json.loads(output.splitlines()[-1]))
-        print(summarise(results[env][-1]), flush=True)
-    write(results)
-    failed = [
-        f"{rows[0]['backend']} on {env}"
-        for env, groups in results.items()
-        for rows in groups
-        if sum(row["steps_to_threshold"] is not None for row in rows) < len(rows) - 1
-    ]
+    known = kept()
+    for task, backend in track([(t, b) for t in arguments.task for b in registry.BACKENDS], description="learning"):
+        if (task, backend) not in known:
+            known[task, backend] = in_a_process(task, backend)
+            print(task, summarise(TASKS[task], known[task, backend]), flush=True)
+    groups = {t: {b: known[t, b] for b in registry.BACKENDS if (t, b) in known} for t in TASKS}
+    write({task: found for task, found in groups.items() if len(found) == len(registry.BACKENDS)})
+    failed = [f"{b} in {t}" for (t, b), rows in known.items() if unlearnt(TASKS[t], rows) > 1]
     if failed:
-        sys.exit(f"more than one seed did not reach the threshold: {', '.join(failed)}")
+        sys.exit(f"more than one seed did not learn it: {', '.join(failed)}")
+
+
+def unlearnt(task: Task, rows: list[dict[str, Any]]) -> int:
+    """Seeds that never got there."""
+    if task.by == "greedy":
+        return sum(row["greedy"] < task.threshold for row in rows)
+    return sum(row["steps_to_threshold"] is None for row in rows)
 
 
 if __name__ == "__main__":
