@@ -42,9 +42,33 @@ class Task:
     """Of the run, where it differs from the defaults."""
 
 
+PPO_PENDULUM = {
+    "num_steps": 200,
+    "num_iterations": 50,
+    "num_minibatches": 16,
+    "learning_rate": 1e-3,
+    "gamma": 0.95,
+    "entropy_coefficient": 0.0,
+    "clip_value": False,
+    "normalise_obs": True,
+    "normalise_reward": True,
+}
+VPG_CARTPOLE = {
+    "num_envs": 16,
+    "num_steps": 128,
+    "num_value_steps": 20,
+    "num_iterations": 100,
+    "actor_learning_rate": 1e-2,
+    "critic_learning_rate": 1e-2,
+}
+TD3_PENDULUM = {"hidden_sizes": [64, 64], "num_iterations": 300, "start_steps": 1000, "replay_capacity": 20_000}
 TASKS = {
     "ppo-cartpole": Task("ppo", "gymnax/CartPole-v1", "return", 475, 5),
     "ppo-breakout": Task("ppo", "gymnax/Breakout-MinAtar", "return", 5, 2, {"num_iterations": 50}),
+    "ppo-pendulum": Task("ppo", "gymnax/Pendulum-v1", "greedy", -200, 3, PPO_PENDULUM),
+    "vpg-cartpole": Task("vpg", "gymnax/CartPole-v1", "return", 475, 3, VPG_CARTPOLE),
+    "dqn-cartpole": Task("dqn", "gymnax/CartPole-v1", "greedy", 475, 3, {"unit": "chunk", "chunk": 500}),
+    "td3-pendulum": Task("td3", "gymnax/Pendulum-v1", "greedy", -200, 3, TD3_PENDULUM),
 }
 
 

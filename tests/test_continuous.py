@@ -264,9 +264,8 @@ def test_mistake_in_normalising_is_caught(mistake: str, backend: str, monkeypatc
 # Learning.
 
 RECIPE = Config(
-    num_envs=32,
     num_steps=200,
-    num_iterations=40,
+    num_iterations=50,
     num_minibatches=16,
     learning_rate=1e-3,
     gamma=0.95,

@@ -1,1 +1,1 @@
-"""Proximal policy optimisation, discrete actions."""
+"""Proximal policy optimisation, discrete and real-valued actions."""
