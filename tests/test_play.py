@@ -2,17 +2,17 @@
 
 import json
 import subprocess
-import warnings
 from collections.abc import Callable
 from functools import cache
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
-import imageio.v2 as imageio
+import imageio_ffmpeg
 import numpy as np
 import pytest
 from conftest import TINY
+from PIL import Image
 
 from benchback import checkpoint, folder, play
 from benchback.agent import Weights
@@ -31,11 +31,12 @@ def fresh(env: str, backend: str = "purejax", mode: str = "best") -> tuple[Run, 
     return run, agent.export(agent.init(0, None))
 
 
-def frames_of(path: Path) -> list[np.ndarray]:
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called", category=RuntimeWarning)
-        with imageio.get_reader(path) as reader:
-            return [np.asarray(frame)[..., :3] for frame in reader]
+def frames_of(path: Path, height: int = 400, width: int = 600) -> list[np.ndarray]:
+    """The frames of a video, decoded; it must say that it has that size."""
+    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-i", str(path), "-f", "rawvideo", "-pix_fmt", "rgb24", "-"]
+    decoded = subprocess.run(command, capture_output=True, check=True)
+    assert f"{width}x{height}".encode() in decoded.stderr
+    return list(np.frombuffer(decoded.stdout, np.uint8).reshape(-1, height, width, 3))
 
 
 def changes(frames: list[np.ndarray]) -> int:
@@ -52,7 +53,6 @@ def test_a_video_shows_the_episodes_of_an_evaluation(tmp_path: Path) -> None:
     assert all(episode.ended for episode in shown)
     frames = frames_of(tmp_path / "x.mp4")
     assert len(frames) == sum(episode.steps for episode in shown) == len(told)
-    assert {frame.shape for frame in frames} == {(400, 600, 3)}
     assert changes(frames) > len(frames) / 2
     assert [path.name for path in tmp_path.iterdir()] == ["x.mp4"]
 
@@ -62,11 +62,11 @@ def test_a_board_becomes_a_gif_and_is_cut_where_it_is_told(tmp_path: Path) -> No
     with xla.optimising(False):
         shown = play.record(run, weights, tmp_path / "x.gif", max_steps=5, frames_per_s=4.0)
     assert [(episode.steps, episode.ended) for episode in shown] == [(5, False)]
-    frames = frames_of(tmp_path / "x.gif")
-    assert {frame.shape for frame in frames} == {(500, 600, 3)}
+    frames = frames_of(tmp_path / "x.gif", 500, 600)
+    assert len(frames) == 5
     assert changes(frames) == 4
-    with imageio.get_reader(tmp_path / "x.gif") as reader:
-        assert reader.get_meta_data()["duration"] == 250
+    with Image.open(tmp_path / "x.gif") as image:
+        assert (image.format, image.info["duration"]) == ("GIF", 250)
 
 
 def test_a_native_torch_environment_is_drawn_as_its_twin() -> None:
@@ -116,8 +116,6 @@ def test_files_that_cannot_be_written_are_refused(tmp_path: Path) -> None:
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match=r"pygame is needed .* pip install 'benchback\[play\]'"), video.needed("play"):
         raise ImportError("No module named 'pygame'", name="pygame")
-    with pytest.raises(InputError, match="Box2D is needed"), video.needed("play"):
-        raise ImportError("Box2D is not installed, you can install it")
     monkeypatch.setenv("MUJOCO_GL", "egl")
     with pytest.raises(InputError, match="apt-get install libegl1 libegl-mesa0 libgl1-mesa-dri"), gymnasium.drawing():
         raise AttributeError("'NoneType' object has no attribute 'eglQueryString'")

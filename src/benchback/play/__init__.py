@@ -57,9 +57,8 @@ def film(run: Run, weights: Weights, seed: int) -> Film:
     suite = run.env.partition("/")[0]
     if suite not in DRAWN_AS:
         raise InputError(f"env={run.env} cannot be drawn; play knows {', '.join(sorted(DRAWN_AS))}")
-    drawn_as = DRAWN_AS[suite]
-    with video.needed("play" if drawn_as == "gymnax" else f"play,{drawn_as}"):
-        return import_module(f"benchback.play.{drawn_as}").film(run, weights, seed)
+    with video.needed("play"):
+        return import_module(f"benchback.play.{DRAWN_AS[suite]}").film(run, weights, seed)
 
 
 def record(

@@ -44,8 +44,6 @@ def opened(name: str) -> Any:
     try:
         with drawing():
             return gymnasium.make(name, render_mode="rgb_array")
-    except gymnasium.error.DependencyNotInstalled as error:
-        raise ImportError(str(error)) from None
     except gymnasium.error.Error as error:
         raise InputError(f"env=gymnasium/{name}: {str(error).splitlines()[0]}") from None
 
@@ -82,8 +80,12 @@ def fitting(space: Any, action: np.ndarray) -> Any:
 @contextlib.contextmanager
 def drawing() -> Iterator[None]:
     """Inside, a system without the libraries that draw is an InputError that names their packages."""
+    from gymnasium.error import DependencyNotInstalled
+
     try:
         yield
+    except DependencyNotInstalled as error:
+        raise InputError(f"{str(error).splitlines()[0]}; 'benchback[play]' has what classic control needs") from None
     except (ImportError, AttributeError, RuntimeError) as error:
         if isinstance(error, ModuleNotFoundError) or not any(word in str(error).lower() for word in GRAPHICS):
             raise

@@ -60,4 +60,4 @@ def chooser(run: Run, weights: Weights, seed: int) -> Callable[[np.ndarray], np.
         import torch
 
         place = torch.as_tensor
-    return lambda obs: np.asarray(backend.fetch({"action": agent.act(state, place(obs[None]))})["action"])[0]
+    return lambda obs: np.asarray(backend.fetch({"action": agent.act(state, place(obs[None]))})["action"][0])

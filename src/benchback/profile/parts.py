@@ -1,0 +1,153 @@
+"""The parts of an iteration, each timed by itself: as a program of its own with nothing else in it.
+
+Parts measured apart need not add up: together they share loops, memory and what a compiler fuses. What they leave over
+of a whole iteration, or exceed it by, is a row of the table. To tell computing from dispatch every part is also timed
+hollow, in one environment with layers of width one: as many calls and operations, and next to nothing to compute. What
+that takes is dispatch, and is taken off the part.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from benchback import registry
+from benchback.agent import Agent, Backend, Weights
+from benchback.envs.interface import Env
+from benchback.errors import InputError
+from benchback.profile.timing import Steady, seconds
+from benchback.train import Run, environment
+
+if TYPE_CHECKING:
+    from benchback.profile import Plan
+
+MEASURED = {
+    "environment": "all steps of a rollout with fixed random actions",
+    "forward": "the policy on the observations of a rollout, step by step",
+    "loss and gradient": "all gradient steps of an update on one minibatch, less the optimiser",
+    "optimiser": "as many steps of clipped Adam on arrays of the same shapes",
+}
+"""Part -> what is timed."""
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What one iteration asks of its parts."""
+
+    run: Run
+    plain: Agent
+    phases: Agent
+    backend: Backend
+    env: Env
+    steps: int
+    """Vectorised steps of the environment."""
+    learnings: int
+    """Calls of `learn`."""
+    optimisers: dict[str, tuple[int, Weights]]
+    """Section -> its steps per iteration, and arrays of the shapes that it moves."""
+
+
+def table(plan: "Plan", steady: Steady) -> list[Row]:
+    """A row for each part, then dispatch, transfer, what is left over, and the whole."""
+    whole_s = steady.times.whole_s
+    work = workload(plan.run, steady.plain, steady.phases, steady.backend)
+    full, empty = timed(work, plan.iterations), _hollow(plan)
+    rows = []
+    for name, what in MEASURED.items():
+        # A part can be too small to tell from its hollow twin.
+        apart = None if full[name] is None else max(0.0, full[name] - (empty or {}).get(name, 0.0))
+        rows.append({"part": name, "seconds": apart, "how": what})
+    # The twin's part may take longer than the part, by noise: no more than it can be dispatch.
+    spent = [min(empty[name], full[name]) for name in MEASURED if full[name] is not None] if empty else None
+    how = "what the parts above take hollow: one environment, layers of width one"
+    rows.append({"part": "dispatch", "seconds": sum(spent) if spent else None, "how": how})
+    rows.append({"part": "transfer", "seconds": steady.times.transfer_s, "how": "reading the metrics of an iteration"})
+    left = whole_s - sum(row["seconds"] or 0.0 for row in rows)
+    how = "the whole less the parts: what they do not cover, and what measuring apart costs or hides"
+    rows.append({"part": "remainder", "seconds": left, "how": how})
+    rows.append({"part": "whole iteration", "seconds": whole_s, "how": "rollout, update and reading the metrics"})
+    return [row | {"share": None if row["seconds"] is None else row["seconds"] / whole_s} for row in rows]
+
+
+def workload(run: Run, plain: Agent, phases: Agent, backend: Backend) -> Workload:
+    """What an iteration does, read off one that is made."""
+    state = phases.init(run.seed, None)
+    before = phases.export(state)
+    state, batch = phases.rollout(state)
+    state, _ = phases.update(state, batch)
+    after = phases.export(state)
+    counted = {name.removesuffix("count"): int(after[name] - before[name]) for name in after if name.endswith("adam/count")}
+    moved = {section: shapes(after, section) for section in counted}
+    env = environment(run, run.config.num_envs)
+    learnings = max(counted.values(), default=0)
+    optimisers = {section: (count, moved[section]) for section, count in counted.items()}
+    steps = run.config.batch_size // run.config.num_envs
+    return Workload(run, plain, phases, backend, env, steps, learnings, optimisers)
+
+
+def shapes(weights: Weights, section: str) -> Weights:
+    """Arrays like those that the optimiser of that section moves."""
+    prefix = f"{section}mean/"
+    return {name.removeprefix(prefix): x for name, x in weights.items() if name.startswith(prefix)}
+
+
+def timed(work: Workload, times: int) -> dict[str, float | None]:
+    """Seconds of each part in an iteration; None where the algorithm does not offer it."""
+    family = import_module(f"benchback.profile.{registry.BACKENDS[work.run.backend].family}_parts")
+
+    def take(call: Callable[[], Any] | None) -> float | None:
+        return None if call is None else seconds(call, work.backend, times)
+
+    play, obs = family.environment(work)
+    optimiser_s = sum(take(family.optimiser(work, *x)) or 0.0 for x in work.optimisers.values())
+    learning_s = take(family.learning(work))
+    return {
+        "environment": take(play),
+        "forward": take(family.forward(work, obs)),
+        "loss and gradient": None if learning_s is None else max(0.0, learning_s - optimiser_s),
+        "optimiser": optimiser_s if work.optimisers else None,
+    }
+
+
+def _hollow(plan: "Plan") -> dict[str, float] | None:
+    """The parts of the hollow twin; None where the algorithm has none."""
+    config = plan.run.config
+    if not {"num_envs", "hidden_sizes"} <= {f.name for f in fields(config)}:
+        return None
+    try:
+        run = replace(plan.run, config=replace(config, num_envs=1, hidden_sizes=(1,) * len(config.hidden)))
+        make, backend = registry.load(run.algorithm, run.backend)
+        plain = make(run.config, environment(run, 1))
+    except InputError:
+        return None
+    phases = registry.execute(plain, backend, run.compile_mode, "phase")
+    found = timed(workload(run, plain, phases, backend), plan.iterations)
+    return {name: x for name, x in found.items() if x is not None}
+
+
+def minibatch(work: Workload, batch: Any) -> Any:
+    """A minibatch for `learn` made of the rows of a rollout; None where it is not known how the algorithm makes one."""
+    if work.run.algorithm not in MINIBATCHES:
+        return None
+    return MINIBATCHES[work.run.algorithm](work.run.config, batch)
+
+
+def _ppo(config: Any, batch: Any) -> Any:
+    """As PPO cuts it; advantages need only differ from each other to be real work."""
+    from benchback.algorithms.ppo.loss import Minibatch
+
+    size = config.batch_size // config.num_minibatches
+    rows = type(batch)(*(x.reshape(config.batch_size, *x.shape[2:])[:size] for x in batch))
+    return Minibatch(rows.obs, rows.action, rows.log_prob, rows.value, rows.log_prob, rows.value + rows.reward)
+
+
+MINIBATCHES: dict[str, Callable[[Any, Any], Any]] = {"ppo": _ppo}
+"""Algorithm -> (its config, a rollout) -> a minibatch. Nothing else here knows an algorithm."""
+
+
+class Adam:
+    """Hyper-parameters of the optimiser: any, for they do not change what it costs."""
+
+    learning_rate, adam_beta1, adam_beta2, adam_epsilon, max_grad_norm = 1e-4, 0.9, 0.999, 1e-5, 0.5
