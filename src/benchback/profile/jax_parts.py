@@ -11,7 +11,7 @@ import optax
 from benchback import registry
 from benchback.envs.interface import Discrete
 from benchback.math import jax as math
-from benchback.profile.parts import Adam, minibatch
+from benchback.profile.parts import Hyper, minibatch
 
 if TYPE_CHECKING:
     from benchback.profile.parts import Workload
@@ -55,7 +55,9 @@ def learning(work: "Workload") -> Callable[[], Any] | None:
     if data is None:
         return None
     # An agent whose iteration is one gradient step: its chunks are gradient steps in one program.
-    one = replace(work.plain, rollout=lambda state: (state, None), update=lambda state, _: work.plain.learn(state, data))
+    one = replace(
+        work.plain, rollout=lambda state: (state, None), update=lambda state, _: work.plain.learn(state, data)
+    )
     unit = "chunk" if work.run.compile_mode != "eager" else "iteration"
     agent = registry.execute(one, work.backend, work.run.compile_mode, unit, work.learnings)
     state, repeats = agent.init(work.run.seed, None), 1 if unit == "chunk" else work.learnings
@@ -76,7 +78,7 @@ def optimiser(work: "Workload", count: int, arrays: dict[str, Any]) -> Callable[
 
     def step(carry: Any, _: None) -> tuple[Any, None]:
         params, state = carry
-        change, state = adam.update(params, state, hyper=Adam)
+        change, state = adam.update(params, state, hyper=Hyper())
         return (optax.apply_updates(params, change), state), None
 
     run = jax.jit(lambda params: jax.lax.scan(step, (params, adam.init(params)), length=count)[0][0])

@@ -9,7 +9,7 @@ that takes is dispatch, and is taken off the part.
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from benchback import registry
 from benchback.agent import Agent, Backend, Weights
@@ -54,21 +54,23 @@ def table(plan: "Plan", steady: Steady) -> list[Row]:
     whole_s = steady.times.whole_s
     work = workload(plan.run, steady.plain, steady.phases, steady.backend)
     full, empty = timed(work, plan.iterations), _hollow(plan)
-    rows = []
-    for name, what in MEASURED.items():
-        # A part can be too small to tell from its hollow twin.
-        apart = None if full[name] is None else max(0.0, full[name] - (empty or {}).get(name, 0.0))
-        rows.append({"part": name, "seconds": apart, "how": what})
-    # The twin's part may take longer than the part, by noise: no more than it can be dispatch.
-    spent = [min(empty[name], full[name]) for name in MEASURED if full[name] is not None] if empty else None
+    # By noise a twin may take longer than its part; no more than the part can be dispatch.
+    spent = {name: min(empty.get(name, 0.0), x) for name, x in full.items() if x is not None}
+    rows = [
+        {"part": name, "seconds": _less(full[name], spent.get(name)), "how": what} for name, what in MEASURED.items()
+    ]
     how = "what the parts above take hollow: one environment, layers of width one"
-    rows.append({"part": "dispatch", "seconds": sum(spent) if spent else None, "how": how})
+    rows.append({"part": "dispatch", "seconds": sum(spent.values()) if empty else None, "how": how})
     rows.append({"part": "transfer", "seconds": steady.times.transfer_s, "how": "reading the metrics of an iteration"})
     left = whole_s - sum(row["seconds"] or 0.0 for row in rows)
     how = "the whole less the parts: what they do not cover, and what measuring apart costs or hides"
     rows.append({"part": "remainder", "seconds": left, "how": how})
     rows.append({"part": "whole iteration", "seconds": whole_s, "how": "rollout, update and reading the metrics"})
     return [row | {"share": None if row["seconds"] is None else row["seconds"] / whole_s} for row in rows]
+
+
+def _less(part: float | None, dispatch: float | None) -> float | None:
+    return None if part is None or dispatch is None else part - dispatch
 
 
 def workload(run: Run, plain: Agent, phases: Agent, backend: Backend) -> Workload:
@@ -78,7 +80,9 @@ def workload(run: Run, plain: Agent, phases: Agent, backend: Backend) -> Workloa
     state, batch = phases.rollout(state)
     state, _ = phases.update(state, batch)
     after = phases.export(state)
-    counted = {name.removesuffix("count"): int(after[name] - before[name]) for name in after if name.endswith("adam/count")}
+    counted = {
+        name.removesuffix("count"): int(after[name] - before[name]) for name in after if name.endswith("adam/count")
+    }
     moved = {section: shapes(after, section) for section in counted}
     env = environment(run, run.config.num_envs)
     learnings = max(counted.values(), default=0)
@@ -111,17 +115,17 @@ def timed(work: Workload, times: int) -> dict[str, float | None]:
     }
 
 
-def _hollow(plan: "Plan") -> dict[str, float] | None:
-    """The parts of the hollow twin; None where the algorithm has none."""
+def _hollow(plan: "Plan") -> dict[str, float]:
+    """The parts of the hollow twin; nothing where the algorithm has none."""
     config = plan.run.config
     if not {"num_envs", "hidden_sizes"} <= {f.name for f in fields(config)}:
-        return None
+        return {}
     try:
         run = replace(plan.run, config=replace(config, num_envs=1, hidden_sizes=(1,) * len(config.hidden)))
         make, backend = registry.load(run.algorithm, run.backend)
         plain = make(run.config, environment(run, 1))
     except InputError:
-        return None
+        return {}
     phases = registry.execute(plain, backend, run.compile_mode, "phase")
     found = timed(workload(run, plain, phases, backend), plan.iterations)
     return {name: x for name, x in found.items() if x is not None}
@@ -147,7 +151,11 @@ MINIBATCHES: dict[str, Callable[[Any, Any], Any]] = {"ppo": _ppo}
 """Algorithm -> (its config, a rollout) -> a minibatch. Nothing else here knows an algorithm."""
 
 
-class Adam:
-    """Hyper-parameters of the optimiser: any, for they do not change what it costs."""
+class Hyper(NamedTuple):
+    """Hyper-parameters of the optimiser that is timed: any, for they do not change what it costs."""
 
-    learning_rate, adam_beta1, adam_beta2, adam_epsilon, max_grad_norm = 1e-4, 0.9, 0.999, 1e-5, 0.5
+    learning_rate: Any = 1e-4
+    adam_beta1: Any = 0.9
+    adam_beta2: Any = 0.999
+    adam_epsilon: Any = 1e-5
+    max_grad_norm: Any = 0.5

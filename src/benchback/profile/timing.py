@@ -55,7 +55,9 @@ def steady(plan: "Plan") -> Steady:
     rollouts, updates = _phases(plan, phases, backend)
     scale = 1 / run.length
     times = Times(*(statistics.median(x) for x in (wholes, rollouts, updates, returns, transfers)))
-    times = Times(times.whole_s * scale, times.rollout_s, times.update_s, times.returned_s * scale, times.transfer_s * scale)
+    times = Times(
+        times.whole_s * scale, times.rollout_s, times.update_s, times.returned_s * scale, times.transfer_s * scale
+    )
     return Steady(plain, phases, whole, backend, times)
 
 

@@ -1,6 +1,7 @@
 """The parts of an iteration in PyTorch, compiled as the run's mode compiles them."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -9,7 +10,7 @@ from benchback.agent import Agent
 from benchback.backends import pytorch
 from benchback.envs.interface import Discrete
 from benchback.math import torch as math
-from benchback.profile.parts import Adam, minibatch
+from benchback.profile.parts import Hyper, minibatch
 
 if TYPE_CHECKING:
     from benchback.profile.parts import Workload
@@ -27,7 +28,7 @@ def environment(work: "Workload") -> tuple[Callable[[], Any], Any]:
         def rollout(state: Any) -> tuple[Any, Any]:
             return steps(model, state, (env.draw(generator, work.steps), action))
 
-        return Agent(**{name: _absent for name in ("init", "update", "learn", "act", "export")}, rollout=rollout)
+        return Agent(**dict.fromkeys(("init", "update", "learn", "act", "export"), _absent), rollout=rollout)
 
     agent = work.backend.modes[work.run.compile_mode](_rebuilt(replaying))
     state = env.reset(generator)
@@ -35,8 +36,6 @@ def environment(work: "Workload") -> tuple[Callable[[], Any], Any]:
 
 
 def _rebuilt(build: Callable[[pytorch.Replace], Agent]) -> Agent:
-    from dataclasses import replace
-
     return replace(build(pytorch.keep), within=build)
 
 
@@ -89,7 +88,7 @@ def optimiser(work: "Workload", count: int, arrays: dict[str, Any]) -> Callable[
     """So many steps of clipped Adam; the gradient is whatever has the right shapes: the weights."""
     params = [torch.tensor(x) + 0.1 for x in arrays.values()]
     adam = math.adam(anneal=False, steps_per_iteration=1, num_iterations=1)
-    state, hyper = adam.init(params), pytorch.as_data(_hyper(), params[0].dtype)
+    state, hyper = adam.init(params), pytorch.as_data(Hyper(), params[0].dtype)
     update = torch.compile(adam.update, dynamic=False) if work.run.compile_mode == "compile" else adam.update
 
     def step() -> Any:
@@ -98,9 +97,3 @@ def optimiser(work: "Workload", count: int, arrays: dict[str, Any]) -> Callable[
         return norm
 
     return step
-
-
-def _hyper() -> Any:
-    from benchback.algorithms.ppo.config import Config
-
-    return Config().hyper
