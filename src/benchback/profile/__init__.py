@@ -1,47 +1,21 @@
 """Where an iteration's time goes, once everything is compiled: parts, Python functions, the framework's own trace.
 
-`timing.py` takes the times, `parts.py` measures each part by itself (`jax_parts.py` and `torch_parts.py` build them),
-`traces.py` runs the profilers, `updates.py` compares the updates of two backends, `page.py` shows it all. What is
-profiled is the run as `benchback train` would train it. Importing this imports no framework.
+`plan.py` says what is profiled, `timing.py` takes the times, `parts.py` measures each part by itself (`jax_parts.py` and
+`torch_parts.py` build them), `traces.py` runs the profilers, `updates.py` compares the updates of two backends,
+`page.py` shows it all. What is profiled is the run as `benchback train` would train it. Importing this imports no framework.
 """
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from benchback.errors import InputError
-from benchback.folder import default_path
-from benchback.train import Run
+from benchback.profile.plan import Plan, default_out, lasting
+
+__all__ = ["Plan", "default_out", "profile"]
 
 Progress = Callable[[str, int, int], None]
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What to profile and for how long."""
-
-    run: Run
-    warmup: int = 3
-    """Iterations before anything is measured."""
-    iterations: int = 10
-    """Steady iterations of every measurement."""
-    compare: str | None = None
-    """Backend whose updates to time beside the run's own."""
-
-    def __post_init__(self) -> None:
-        for name in ("warmup", "iterations"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name}={getattr(self, name)} must be at least 1")
-        if self.compare == self.run.backend:
-            raise InputError(f"compare={self.compare} is the backend of the run itself; choose another")
-        if self.compare is not None:
-            self.rival()
-
-    def rival(self) -> Run:
-        """The run in the backend it is compared with, in that one's best mode."""
-        assert self.compare is not None
-        return replace(self.run, backend=self.compare, mode="best", unit="phase")
 
 
 def profile(plan: Plan, out: Path, progress: Progress = lambda what, done, total: None) -> dict[str, Any]:
@@ -67,19 +41,3 @@ def profile(plan: Plan, out: Path, progress: Progress = lambda what, done, total
     files |= page.write(found, out)
     progress("done", total, total)
     return found | {"files": {name: str(path) for name, path in files.items()}}
-
-
-def lasting(plan: Plan) -> Run:
-    """The run, long enough that nothing measured comes after its end: rates that are annealed would turn negative."""
-    run, calls = plan.run, plan.warmup + 4 * plan.iterations
-    if "num_iterations" not in {f.name for f in fields(run.config)}:
-        return run
-    wanted = max(run.config.num_iterations, calls * run.length)
-    wanted += -wanted % run.length
-    return replace(run, config=replace(run.config, num_iterations=wanted))
-
-
-def default_out(run: Run) -> Path:
-    """runs/profile-<algorithm>-<backend>-<env>-<mode>-<unit>."""
-    path = default_path(run)
-    return path.with_name(f"profile-{path.name}".removesuffix(f"-seed{run.seed}"))

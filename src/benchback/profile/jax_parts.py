@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,13 +11,10 @@ import optax
 from benchback import registry
 from benchback.envs.interface import Discrete
 from benchback.math import jax as math
-from benchback.profile.parts import Hyper, minibatch
-
-if TYPE_CHECKING:
-    from benchback.profile.parts import Workload
+from benchback.profile.parts import Hyper, Workload, minibatch
 
 
-def environment(work: "Workload") -> tuple[Callable[[], Any], Any]:
+def environment(work: Workload) -> tuple[Callable[[], Any], Any]:
     """A rollout without a policy, and the observations it met."""
     env, key = work.env, work.env.random(0)
     action = _actions(work)
@@ -31,7 +28,7 @@ def environment(work: "Workload") -> tuple[Callable[[], Any], Any]:
     return lambda: play(state), play(state)[1].obs
 
 
-def _actions(work: "Workload") -> Any:
+def _actions(work: Workload) -> Any:
     """Random actions of a whole rollout, drawn once."""
     actions, key = work.env.actions, jax.random.key(1)
     shape = work.steps, work.env.num_envs
@@ -41,14 +38,14 @@ def _actions(work: "Workload") -> Any:
     return jax.random.uniform(key, (*shape, actions.size), minval=low, maxval=high)
 
 
-def forward(work: "Workload", obs: Any) -> Callable[[], Any]:
+def forward(work: Workload, obs: Any) -> Callable[[], Any]:
     """The policy on one step's observations after another."""
     state = work.plain.init(work.run.seed, None)
     choose = jax.jit(lambda obs: jax.lax.scan(lambda _, x: (None, work.plain.act(state, x)), None, obs)[1])
     return lambda: choose(obs)
 
 
-def learning(work: "Workload") -> Callable[[], Any] | None:
+def learning(work: Workload) -> Callable[[], Any] | None:
     """All gradient steps of an iteration, fused as the framework fuses iterations."""
     batch = work.phases.rollout(work.phases.init(work.run.seed, None))[1]
     data = minibatch(work, batch)
@@ -71,7 +68,7 @@ def learning(work: "Workload") -> Callable[[], Any] | None:
     return learn
 
 
-def optimiser(work: "Workload", count: int, arrays: dict[str, Any]) -> Callable[[], Any] | None:
+def optimiser(work: Workload, count: int, arrays: dict[str, Any]) -> Callable[[], Any] | None:
     """So many steps of clipped Adam in one program; the gradient is whatever has the right shapes: the weights."""
     params = {name: jnp.asarray(x) + 0.1 for name, x in arrays.items()}
     adam = math.adam(anneal=False, steps_per_iteration=1, num_iterations=1)

@@ -9,17 +9,15 @@ that takes is dispatch, and is taken off the part.
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from benchback import registry
 from benchback.agent import Agent, Backend, Weights
 from benchback.envs.interface import Env
 from benchback.errors import InputError
+from benchback.profile.plan import Plan
 from benchback.profile.timing import Steady, seconds
 from benchback.train import Run, environment
-
-if TYPE_CHECKING:
-    from benchback.profile import Plan
 
 MEASURED = {
     "environment": "all steps of a rollout with fixed random actions",
@@ -49,7 +47,7 @@ class Workload:
     """Section -> its steps per iteration, and arrays of the shapes that it moves."""
 
 
-def table(plan: "Plan", steady: Steady) -> list[Row]:
+def table(plan: Plan, steady: Steady) -> list[Row]:
     """A row for each part, then dispatch, transfer, what is left over, and the whole."""
     whole_s = steady.times.whole_s
     work = workload(plan.run, steady.plain, steady.phases, steady.backend)
@@ -115,7 +113,7 @@ def timed(work: Workload, times: int) -> dict[str, float | None]:
     }
 
 
-def _hollow(plan: "Plan") -> dict[str, float]:
+def _hollow(plan: Plan) -> dict[str, float]:
     """The parts of the hollow twin; nothing where the algorithm has none."""
     config = plan.run.config
     if not {"num_envs", "hidden_sizes"} <= {f.name for f in fields(config)}:

@@ -4,14 +4,12 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchback import registry
 from benchback.agent import Agent, Backend
+from benchback.profile.plan import Plan
 from benchback.train import advance, environment
-
-if TYPE_CHECKING:
-    from benchback.profile import Plan
 
 CALLS_TO_SETTLE = 2
 
@@ -44,7 +42,7 @@ class Steady:
     times: Times
 
 
-def steady(plan: "Plan") -> Steady:
+def steady(plan: Plan) -> Steady:
     """The run's agent, warm, with the times of its iterations."""
     run = plan.run
     make, backend = registry.load(run.algorithm, run.backend)
@@ -61,7 +59,7 @@ def steady(plan: "Plan") -> Steady:
     return Steady(plain, phases, whole, backend, times)
 
 
-def _wholes(plan: "Plan", agent: Agent, backend: Backend) -> tuple[list[float], list[float], list[float]]:
+def _wholes(plan: Plan, agent: Agent, backend: Backend) -> tuple[list[float], list[float], list[float]]:
     state = agent.init(plan.run.seed, None)
     wholes, returns, transfers = [], [], []
     for _ in range(plan.warmup + plan.iterations):
@@ -78,7 +76,7 @@ def _wholes(plan: "Plan", agent: Agent, backend: Backend) -> tuple[list[float], 
     return wholes[plan.warmup :], returns[plan.warmup :], transfers[plan.warmup :]
 
 
-def _phases(plan: "Plan", agent: Agent, backend: Backend) -> tuple[list[float], list[float]]:
+def _phases(plan: Plan, agent: Agent, backend: Backend) -> tuple[list[float], list[float]]:
     state = agent.init(plan.run.seed, None)
     rollouts, updates = [], []
     for _ in range(plan.warmup + plan.iterations):

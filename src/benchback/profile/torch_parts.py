@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -10,13 +10,10 @@ from benchback.agent import Agent
 from benchback.backends import pytorch
 from benchback.envs.interface import Discrete
 from benchback.math import torch as math
-from benchback.profile.parts import Hyper, minibatch
-
-if TYPE_CHECKING:
-    from benchback.profile.parts import Workload
+from benchback.profile.parts import Hyper, Workload, minibatch
 
 
-def environment(work: "Workload") -> tuple[Callable[[], Any], Any]:
+def environment(work: Workload) -> tuple[Callable[[], Any], Any]:
     """A rollout whose policy reads its actions from a list, and the observations it met."""
     env, generator, model = work.env, work.env.random(0), torch.nn.Identity()
     action = _actions(work)
@@ -43,7 +40,7 @@ def _absent(*arguments: Any) -> Any:
     raise NotImplementedError("this agent only rolls out")
 
 
-def _actions(work: "Workload") -> Any:
+def _actions(work: Workload) -> Any:
     """Random actions of a whole rollout, drawn once."""
     actions, generator = work.env.actions, torch.Generator().manual_seed(1)
     shape = work.steps, work.env.num_envs
@@ -53,7 +50,7 @@ def _actions(work: "Workload") -> Any:
     return low + (high - low) * torch.rand((*shape, actions.size), generator=generator)
 
 
-def forward(work: "Workload", obs: Any) -> Callable[[], Any]:
+def forward(work: Workload, obs: Any) -> Callable[[], Any]:
     """The policy on one step's observations after another; in one program where the mode compiles whole rollouts."""
     state = work.plain.init(work.run.seed, None)
     act = work.plain.act
@@ -67,7 +64,7 @@ def forward(work: "Workload", obs: Any) -> Callable[[], Any]:
     return choose
 
 
-def learning(work: "Workload") -> Callable[[], Any] | None:
+def learning(work: Workload) -> Callable[[], Any] | None:
     """All gradient steps of an iteration, one call after another."""
     state = work.phases.init(work.run.seed, None)
     state, batch = work.phases.rollout(state)
@@ -84,7 +81,7 @@ def learning(work: "Workload") -> Callable[[], Any] | None:
     return learn
 
 
-def optimiser(work: "Workload", count: int, arrays: dict[str, Any]) -> Callable[[], Any] | None:
+def optimiser(work: Workload, count: int, arrays: dict[str, Any]) -> Callable[[], Any] | None:
     """So many steps of clipped Adam; the gradient is whatever has the right shapes: the weights."""
     params = [torch.tensor(x) + 0.1 for x in arrays.values()]
     adam = math.adam(anneal=False, steps_per_iteration=1, num_iterations=1)

@@ -7,13 +7,11 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from benchback.profile.plan import Plan
 from benchback.profile.timing import Steady
 from benchback.train import advance
-
-if TYPE_CHECKING:
-    from benchback.profile import Plan
 
 MOST_TRACED = 3
 """Iterations in the framework's trace: each may be a hundred thousand events."""
@@ -22,7 +20,7 @@ MOST_FUNCTIONS = 40
 Functions = list[dict[str, Any]]
 
 
-def trace(plan: "Plan", steady: Steady, out: Path) -> tuple[Functions, dict[str, Path]]:
+def trace(plan: Plan, steady: Steady, out: Path) -> tuple[Functions, dict[str, Path]]:
     """The Python functions that took longest, and the files of both profilers."""
     state = steady.whole.init(plan.run.seed, None)
     state = _iterate(steady, state, plan.warmup)

@@ -7,13 +7,12 @@ will call the framework that hands over its work the faster one.
 import math
 import statistics
 import time
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
 from benchback import registry, stats
+from benchback.profile.plan import Plan
 from benchback.train import Run, build
-
-if TYPE_CHECKING:
-    from benchback.profile import Plan
 
 KINDS = {"returned": "until the call returns", "done": "until the result is there"}
 
@@ -39,10 +38,8 @@ class Updater:
         self.taken["returned"].append(returned - started)
 
 
-def compare(plan: "Plan") -> dict[str, Any]:
+def compare(plan: Plan) -> dict[str, Any]:
     """Seconds of an update of both backends, and their ratio, by what the clock was stopped at."""
-    from dataclasses import replace
-
     sides = [Updater(replace(plan.run, unit="phase")), Updater(plan.rival())]
     for side in sides:
         for _ in range(plan.warmup):
