@@ -1,8 +1,9 @@
 """Where an iteration's time goes, once everything is compiled: parts, Python functions, the framework's own trace.
 
-`plan.py` says what is profiled, `timing.py` takes the times, `parts.py` measures each part by itself (`jax_parts.py` and
-`torch_parts.py` build them), `traces.py` runs the profilers, `updates.py` compares the updates of two backends,
-`page.py` shows it all. What is profiled is the run as `benchback train` would train it. Importing this imports no framework.
+`plan.py` says what is profiled, `timing.py` takes the times, `parts.py` measures each part by itself (`jax_parts.py`
+and `torch_parts.py` build them), `traces.py` runs the profilers, `updates.py` compares the updates of two backends,
+`page.py` shows it all. What is profiled is the run as `benchback train` would train it. Importing this imports no
+framework.
 """
 
 from collections.abc import Callable

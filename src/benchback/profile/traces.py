@@ -40,6 +40,7 @@ def _iterate(steady: Steady, state: Any, calls: int) -> Any:
     """As the training loop does: a call, and its metrics on the host."""
     for _ in range(calls):
         state, metrics = advance(steady.whole, state)
+        steady.backend.block(metrics)  # by itself, so that waiting has a name of its own
         steady.backend.fetch(metrics)
     return state
 
