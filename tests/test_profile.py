@@ -97,7 +97,7 @@ def torch_workload() -> parts.Workload:
     run = RUNS["pytorch"]
     make, backend = registry.load("ppo", "pytorch")
     agent = make(run.config, environment(run, run.config.num_envs))
-    return parts.workload(run, agent, backend.modes["none"](agent), backend)
+    return parts.workload(run, agent, backend.modes["none"](agent), backend, warmup=1)
 
 
 def test_an_iteration_is_as_many_steps_and_gradient_steps_as_its_config_says() -> None:

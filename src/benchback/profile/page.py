@@ -11,7 +11,8 @@ body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto
   background: #fff }
 table { border-collapse: collapse; margin: 1rem 0 } th, td { padding: .15rem .8rem .15rem 0; text-align: left }
 th { border-bottom: 1px solid #1b1f24 } td.number { text-align: right; font-variant-numeric: tabular-nums }
-td.number, td:first-child { white-space: nowrap } td.bar { min-width: 10rem } td.bar div { background: #0072b2; height: .8rem } code { font-size: 13px }
+td.number, td:first-child { white-space: nowrap } td.bar { min-width: 10rem }
+td.bar div { background: #0072b2; height: .8rem } code { font-size: 13px }
 .note { color: #57606a }
 @media (prefers-color-scheme: dark) { body { color: #e8e8e8; background: #15181c } th { border-color: #e8e8e8 }
   .note { color: #a0a8b0 } td.bar div { background: #3a9fd6 } }

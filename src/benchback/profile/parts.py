@@ -44,13 +44,13 @@ class Workload:
     learnings: int
     """Calls of `learn`."""
     optimisers: dict[str, tuple[int, Weights]]
-    """Section -> its steps per iteration, and arrays of the shapes that it moves."""
+    """Name of its count -> its steps per iteration, and arrays of the shapes that it moves."""
 
 
 def table(plan: Plan, steady: Steady) -> list[Row]:
     """A row for each part, then dispatch, transfer, what is left over, and the whole."""
     whole_s = steady.times.whole_s
-    work = workload(plan.run, steady.plain, steady.phases, steady.backend)
+    work = workload(plan.run, steady.plain, steady.phases, steady.backend, plan.warmup)
     full, empty = timed(work, plan.iterations), _hollow(plan)
     # By noise a twin may take longer than its part; no more than the part can be dispatch.
     spent = {name: min(empty.get(name, 0.0), x) for name, x in full.items() if x is not None}
@@ -71,22 +71,20 @@ def _less(part: float | None, dispatch: float | None) -> float | None:
     return None if part is None or dispatch is None else part - dispatch
 
 
-def workload(run: Run, plain: Agent, phases: Agent, backend: Backend) -> Workload:
-    """What an iteration does, read off one that is made."""
+def workload(run: Run, plain: Agent, phases: Agent, backend: Backend, warmup: int) -> Workload:
+    """What an iteration does, read off one that is made after `warmup` others."""
     state = phases.init(run.seed, None)
+    for _ in range(warmup):
+        state, _ = phases.update(*phases.rollout(state))
     before = phases.export(state)
-    state, batch = phases.rollout(state)
-    state, _ = phases.update(state, batch)
+    state, _ = phases.update(*phases.rollout(state))
     after = phases.export(state)
-    counted = {
-        name.removesuffix("count"): int(after[name] - before[name]) for name in after if name.endswith("adam/count")
-    }
-    moved = {section: shapes(after, section) for section in counted}
-    env = environment(run, run.config.num_envs)
-    learnings = max(counted.values(), default=0)
-    optimisers = {section: (count, moved[section]) for section, count in counted.items()}
-    steps = run.config.batch_size // run.config.num_envs
-    return Workload(run, plain, phases, backend, env, steps, learnings, optimisers)
+    counts = {name: int(x - before[name]) for name, x in after.items() if name.endswith("adam/count")}
+    if not any(counts.values()):
+        raise InputError(f"warmup={warmup}: no gradient step is taken so early; choose --warmup until learning begins")
+    optimisers = {name: (count, shapes(after, name.removesuffix("count"))) for name, count in counts.items() if count}
+    env, steps = environment(run, run.config.num_envs), run.config.batch_size // run.config.num_envs
+    return Workload(run, plain, phases, backend, env, steps, max(counts.values()), optimisers)
 
 
 def shapes(weights: Weights, section: str) -> Weights:
@@ -109,7 +107,7 @@ def timed(work: Workload, times: int) -> dict[str, float | None]:
         "environment": take(play),
         "forward": take(family.forward(work, obs)),
         "loss and gradient": None if learning_s is None else max(0.0, learning_s - optimiser_s),
-        "optimiser": optimiser_s if work.optimisers else None,
+        "optimiser": optimiser_s,
     }
 
 
@@ -125,7 +123,7 @@ def _hollow(plan: Plan) -> dict[str, float]:
     except InputError:
         return {}
     phases = registry.execute(plain, backend, run.compile_mode, "phase")
-    found = timed(workload(run, plain, phases, backend), plan.iterations)
+    found = timed(workload(run, plain, phases, backend, plan.warmup), plan.iterations)
     return {name: x for name, x in found.items() if x is not None}
 
 
