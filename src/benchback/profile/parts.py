@@ -51,7 +51,7 @@ def table(plan: Plan, steady: Steady) -> list[Row]:
     """A row for each part, then dispatch, transfer, what is left over, and the whole."""
     whole_s = steady.times.whole_s
     work = workload(plan.run, steady.plain, steady.phases, steady.backend, plan.warmup)
-    full, empty = timed(work, plan.iterations), _hollow(plan)
+    full, empty = timed(work, plan.iterations), _hollow(work, plan.iterations)
     # By noise a twin may take longer than its part; no more than the part can be dispatch.
     spent = {name: min(empty.get(name, 0.0), x) for name, x in full.items() if x is not None}
     rows = [
@@ -82,14 +82,14 @@ def workload(run: Run, plain: Agent, phases: Agent, backend: Backend, warmup: in
     counts = {name: int(x - before[name]) for name, x in after.items() if name.endswith("adam/count")}
     if not any(counts.values()):
         raise InputError(f"warmup={warmup}: no gradient step is taken so early; choose --warmup until learning begins")
-    optimisers = {name: (count, shapes(after, name.removesuffix("count"))) for name, count in counts.items() if count}
+    optimisers = {name: (count, shapes(after, name)) for name, count in counts.items() if count}
     env, steps = environment(run, run.config.num_envs), run.config.batch_size // run.config.num_envs
     return Workload(run, plain, phases, backend, env, steps, max(counts.values()), optimisers)
 
 
-def shapes(weights: Weights, section: str) -> Weights:
-    """Arrays like those that the optimiser of that section moves."""
-    prefix = f"{section}mean/"
+def shapes(weights: Weights, counted: str) -> Weights:
+    """Arrays like those that the optimiser with that count moves."""
+    prefix = f"{counted.removesuffix('count')}mean/"
     return {name.removeprefix(prefix): x for name, x in weights.items() if name.startswith(prefix)}
 
 
@@ -111,20 +111,22 @@ def timed(work: Workload, times: int) -> dict[str, float | None]:
     }
 
 
-def _hollow(plan: Plan) -> dict[str, float]:
+def _hollow(work: Workload, times: int) -> dict[str, float]:
     """The parts of the hollow twin; nothing where the algorithm has none."""
-    config = plan.run.config
+    config = work.run.config
     if not {"num_envs", "hidden_sizes"} <= {f.name for f in fields(config)}:
         return {}
     try:
-        run = replace(plan.run, config=replace(config, num_envs=1, hidden_sizes=(1,) * len(config.hidden)))
+        run = replace(work.run, config=replace(config, num_envs=1, hidden_sizes=(1,) * len(config.hidden)))
         make, backend = registry.load(run.algorithm, run.backend)
         plain = make(run.config, environment(run, 1))
     except InputError:
         return {}
     phases = registry.execute(plain, backend, run.compile_mode, "phase")
-    found = timed(workload(run, plain, phases, backend, plan.warmup), plan.iterations)
-    return {name: x for name, x in found.items() if x is not None}
+    weights = phases.export(phases.init(run.seed, None))
+    optimisers = {name: (count, shapes(weights, name)) for name, (count, _) in work.optimisers.items()}
+    twin = replace(work, run=run, plain=plain, phases=phases, env=environment(run, 1), optimisers=optimisers)
+    return {name: x for name, x in timed(twin, times).items() if x is not None}
 
 
 def minibatch(work: Workload, batch: Any) -> Any:
@@ -138,9 +140,13 @@ def _ppo(config: Any, batch: Any) -> Any:
     """As PPO cuts it; advantages need only differ from each other to be real work."""
     from benchback.algorithms.ppo.loss import Minibatch
 
-    size = config.batch_size // config.num_minibatches
-    rows = type(batch)(*(x.reshape(config.batch_size, *x.shape[2:])[:size] for x in batch))
-    return Minibatch(rows.obs, rows.action, rows.log_prob, rows.value, rows.log_prob, rows.value + rows.reward)
+    def cut(x: Any) -> Any:
+        return x.reshape(config.batch_size, *x.shape[2:])[: config.batch_size // config.num_minibatches]
+
+    obs, action, log_prob, value, reward = map(
+        cut, (batch.obs, batch.action, batch.log_prob, batch.value, batch.reward)
+    )
+    return Minibatch(obs, action, log_prob, value, log_prob, value + reward)
 
 
 MINIBATCHES: dict[str, Callable[[Any, Any], Any]] = {"ppo": _ppo}
