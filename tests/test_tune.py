@@ -255,3 +255,11 @@ def test_wrong_input_is_one_line(
     assert done.returncode == 2
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_failed_runs_are_shown_and_tell_by_the_exit_code(benchback: Callable[..., subprocess.CompletedProcess]) -> None:
+    done = benchback("tune", "ppo", "--grid", "gamma=0.9", "--seeds", "1", "--timeout-s", "0.1", "--out", "late")
+    assert done.returncode == 3, done.stderr
+    assert "not done after 0.1 s" in " ".join(done.stdout.split())
+    assert "1 runs have no result: benchback list-runs late/runs.sqlite" in done.stdout
+    assert "best.yaml" not in done.stdout
