@@ -48,11 +48,12 @@ class Watch:
     finished: Callable[[Slot, Cell, Attempt], None] = lambda slot, cell, attempt: None
     said: Callable[[str], None] = lambda line: None
     launch: Launch = field(default=run_cell)
-    prove: Prove = field(default=gate.verdicts)
-    """Whether backends compute the same: `algorithm/backend` -> `pass` or why not."""
+    prove: Prove | None = field(default=gate.verdicts)
+    """Whether backends compute the same: `algorithm/backend` -> `pass` or why not. None: nothing is claimed of them."""
     sample: Callable[[], dict[str, float]] = host.sample
     """Counters of the machine; what changes between two of them is noise."""
-    canary: Callable[[], dict[str, float]] = host.canary
+    canary: Callable[[], dict[str, float]] | None = host.canary
+    """Times the machine around a block. None: nothing is claimed of time."""
 
 
 def open_campaign(
@@ -162,6 +163,8 @@ def work(store: Store, study: Study, watch: Watch) -> bool:
 
 def prove(store: Store, watch: Watch) -> None:
     """Have the parity of every backend of the study on record, for the code as it is now; what failed is tried anew."""
+    if watch.prove is None:
+        return
     machine = store.strata()[-1]
     known = [event.detail for event in store.events() if event.kind == "parity"]
     if known and known[-1]["code"] == machine.get("code") and set(known[-1]["verdicts"].values()) == {"pass"}:
@@ -237,6 +240,8 @@ class Worker:
 
     def sing(self, block: tuple[str, int], when: str) -> None:
         """Keep what the canary measures, or that it could not."""
+        if self.watch.canary is None:
+            return
         group, number = block
         place = {"group": group, "block": number, "stratum": self.stratum, "when": when}
         try:
@@ -264,7 +269,7 @@ class Lease:
 
 def extend_groups(store: Store, study: Study, stratum: int, watch: Watch) -> bool:
     """Append blocks to every group whose ratios are not known well enough; whether there is more to run."""
-    if study.order != "protocol":
+    if study.order != "protocol" or study.max_blocks == study.min_blocks:
         return False
     cells, slots = store.cells(), store.slots()
     counts = store.progress(stratum)

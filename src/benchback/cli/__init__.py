@@ -13,6 +13,9 @@ usage: benchback VERB [options]        benchback VERB --help for the options of 
 
   train ALGORITHM    train one agent; writes a run folder (also: train --resume RUN)
   eval RUN           play a trained agent greedily and print its returns
+  play RUN           a video of a trained agent, mp4 or gif
+  tune SPACE         grid and random search over any fields of a run; run it again to continue
+  profile ALGORITHM  where an iteration's time goes: parts, cProfile, the framework's own trace
   list               algorithms x backends x modes x units, and the environments
   parity             measure how far each backend is from a float64 oracle
   peers              the same PPO work in rejax, stable-baselines3, sbx and baselines, interleaved
@@ -38,6 +41,9 @@ exit codes: 0 ok, 1 a claim failed, 2 wrong usage or input, 3 finished with fail
 VERBS = {
     "train": ("training", "train"),
     "eval": ("training", "evaluate"),
+    "play": ("training", "play"),
+    "tune": ("tuning", "tune"),
+    "profile": ("profiling", "profile"),
     "list": ("comparing", "list_all"),
     "parity": ("comparing", "parity"),
     "peers": ("comparing", "peers"),

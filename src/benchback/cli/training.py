@@ -1,4 +1,4 @@
-"""Verbs about one agent: train it, play it."""
+"""Verbs about one agent: train it, evaluate it, look at it play."""
 
 import os
 import time
@@ -47,6 +47,26 @@ class EvalFlags:
     """Print JSON."""
 
 
+@dataclass(frozen=True)
+class PlayFlags:
+    """Make a video of a trained agent that plays greedily; no screen is needed."""
+
+    out: Path | None = None
+    """Video to write, .mp4 or .gif; must not exist. By default play.mp4 in the run folder."""
+    episodes: int = 1
+    """Episodes to show, one after another."""
+    max_steps: int = 1000
+    """Frames of the whole video at most."""
+    seed: int = 1
+    """Seed of the environment."""
+    fps: float | None = None
+    """Frames per second; by default as fast as the environment is meant to be seen."""
+    threads: int = 1
+    """CPU threads."""
+    json: bool = False
+    """Print JSON."""
+
+
 def train(arguments: list[str]) -> int:
     from benchback import folder, registry
     from benchback.train import Run
@@ -79,8 +99,7 @@ def run_training(flags: TrainFlags, checkpoint: Any) -> int:
     limit_threads(flags.threads)
     if flags.compile_cache:
         keep_programs(flags.compile_cache)
-    if run.config.dtype == "float64":
-        os.environ["JAX_ENABLE_X64"] = "1"
+    allow_precision(run)
     if checkpoint and flags.resume and run.to_dict() == checkpoint.run:
         training = train(run, checkpoint)
         place, elapsed_s = folder.reopen(flags.resume, checkpoint)
@@ -109,6 +128,12 @@ def run_training(flags: TrainFlags, checkpoint: Any) -> int:
     return 130 if interrupted() else 0
 
 
+def allow_precision(run: Any) -> None:
+    """Let JAX compute in 64 bits where the run asks for it, before it is imported."""
+    if run.config.dtype == "float64":
+        os.environ["JAX_ENABLE_X64"] = "1"
+
+
 def numbered(progress: Any, run: Any, seconds: float) -> list[dict[str, Any]]:
     """The rows of one call with the iteration, environment steps and seconds they end at."""
     first = progress.iteration - len(progress.rows) + 1
@@ -133,10 +158,36 @@ def evaluate(arguments: list[str]) -> int:
     limit_threads(flags.threads)
     _, checkpoint = folder.open_run(Path(path))
     run = Run.from_dict(checkpoint.run)
-    if run.config.dtype == "float64":
-        os.environ["JAX_ENABLE_X64"] = "1"
+    allow_precision(run)
     returns = evaluate(run, checkpoint.weights, flags.episodes, flags.seed)
     from benchback.show.training import print_evaluation
 
     print_evaluation(run, checkpoint.iteration, returns, flags.json)
+    return 0
+
+
+def play(arguments: list[str]) -> int:
+    from benchback import folder
+    from benchback.play import record
+    from benchback.show.tables import measuring
+    from benchback.show.training import print_episodes
+    from benchback.train import Run
+
+    if arguments and arguments[0] in ("-h", "--help"):
+        parse(PlayFlags, arguments, "play RUN")
+    path, rest = positional(arguments, "play", "a run folder")
+    flags = parse(PlayFlags, rest, "play RUN")
+    for name in ("episodes", "max_steps"):
+        if getattr(flags, name) < 1:
+            raise InputError(f"{name}={getattr(flags, name)} must be at least 1")
+    if flags.fps is not None and not 0 < flags.fps <= 1000:
+        raise InputError(f"fps={flags.fps:g} must be greater than 0 and at most 1000")
+    limit_threads(flags.threads)
+    _, checkpoint = folder.open_run(Path(path))
+    run, out = Run.from_dict(checkpoint.run), flags.out or Path(path) / "play.mp4"
+    allow_precision(run)
+    options = {"episodes": flags.episodes, "max_steps": flags.max_steps, "seed": flags.seed}
+    with measuring(0.1) as progress:
+        shown = record(run, checkpoint.weights, out, frames_per_s=flags.fps, progress=progress, **options)
+    print_episodes(run, checkpoint.iteration, shown, out, flags.json)
     return 0

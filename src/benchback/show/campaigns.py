@@ -2,7 +2,7 @@
 
 import json
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -56,8 +56,10 @@ def hours(seconds: float) -> str:
 class Board:
     """Runs done of total, what is running, time left with its spread, noise and failures; silent while a run lasts."""
 
-    def __init__(self, store: Store, as_json: bool) -> None:
-        self.store, self.as_json, self.failures = store, as_json, 0
+    def __init__(
+        self, store: Store, as_json: bool, describe: Callable[[Cell], str] = lambda cell: cell.variant
+    ) -> None:
+        self.store, self.as_json, self.failures, self.describe = store, as_json, 0, describe
         self.cells = store.cells()
         self.took: dict[str, list[float]] = {}
         for attempt in store.attempts():
@@ -75,7 +77,7 @@ class Board:
 
     def started(self, slot: Slot, cell: Cell) -> None:
         """Before a run."""
-        what = f"{cell.run['env'].split('/')[-1]} {cell.variant} block {slot.block}"
+        what = f"{cell.run['env'].split('/')[-1]} {self.describe(cell)} block {slot.block}"
         self.draw(what)
 
     def finished(self, slot: Slot, cell: Cell, attempt: Attempt) -> None:
@@ -87,8 +89,8 @@ class Board:
             row |= {"duration_s": attempt.duration_s, "tags": attempt.tags, "detail": attempt.detail}
             print(json.dumps(row), flush=True)
         elif not self.console.is_terminal or attempt.outcome != "ok":
-            self.say(f"{slot.id} {cell.variant}: {attempt.outcome} in {attempt.duration_s:.1f} s, {light}")
-        self.draw(f"{cell.variant} {attempt.outcome}, {light}")
+            self.say(f"{slot.id} {self.describe(cell)}: {attempt.outcome} in {attempt.duration_s:.1f} s, {light}")
+        self.draw(f"{self.describe(cell)} {attempt.outcome}, {light}")
 
     def draw(self, what: str) -> None:
         """Show where the campaign stands."""
@@ -119,9 +121,11 @@ class Board:
 
 
 @contextmanager
-def watching(store: Store, as_json: bool) -> Iterator[Watch]:
-    """A Watch whose board is on screen while the context lasts."""
-    board = Board(store, as_json)
+def watching(
+    store: Store, as_json: bool, describe: Callable[[Cell], str] = lambda cell: cell.variant
+) -> Iterator[Watch]:
+    """A Watch whose board is on screen while the context lasts; it calls a cell what `describe` says."""
+    board = Board(store, as_json, describe)
     with board.bar:
         yield Watch(started=board.started, finished=board.finished, said=board.say)
 

@@ -14,11 +14,22 @@ from rich.text import Text
 
 
 @contextmanager
-def measuring() -> Iterator[Callable[[str, int, int], None]]:
-    """A bar, or lines where there is no terminal, for work that tells what it does, how much is done and of what."""
+def measuring(every: float = 0.0) -> Iterator[Callable[[str, int, int], None]]:
+    """A bar, or lines where there is no terminal, for work that tells what it does, how much is done and of what.
+
+    `every` is the part of the whole that must be done before there is another line.
+    """
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield lambda what, done, total: console.print(f"{done} of {total}: {what}", highlight=False, soft_wrap=True)
+        due = 0.0
+
+        def line(what: str, done: int, total: int) -> None:
+            nonlocal due
+            if done >= due:
+                console.print(f"{done} of {total}: {what}", highlight=False, soft_wrap=True)
+                due = done + every * total
+
+        yield line
         return
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     with Progress(*columns, console=console) as bar:

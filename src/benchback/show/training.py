@@ -4,8 +4,10 @@ import json
 import math
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
 from benchback.folder import Folder
+from benchback.play import Episode
 from benchback.show.tables import jsonable
 from benchback.train import Run
 
@@ -103,3 +106,15 @@ def print_evaluation(run: Run, iteration: int, returns: np.ndarray, as_json: boo
         print(f" over {summary['episodes']} episodes, {summary['unfinished']} unfinished")
     else:
         print(f"{run.env} {run.backend}: no episode finished")
+
+
+def print_episodes(run: Run, iteration: int, shown: Sequence[Episode], out: Path, as_json: bool) -> None:
+    """What became of the episodes in a video, and where it is."""
+    if as_json:
+        about = {"env": run.env, "backend": run.backend, "iteration": iteration, "video": str(out)}
+        print(json.dumps(about | {"episodes": [asdict(episode) for episode in shown]}))
+        return
+    for number, episode in enumerate(shown, 1):
+        how = "" if episode.ended else ", not ended"
+        print(f"episode {number}: return {episode.episode_return:.1f} in {episode.steps} steps{how}")
+    print(f"{run.env} {run.backend} after {iteration} iterations; video in {out}")

@@ -1,0 +1,116 @@
+"""The verb that searches for hyper-parameters."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import tyro
+
+from benchback.cli.arguments import parse, positional, value_of
+from benchback.cli.campaigns import FAILED_RUNS, on_stop
+from benchback.errors import InputError
+
+Config = TypeVar("Config")
+
+
+@dataclass(frozen=True)
+class TuneFlags(Generic[Config]):
+    """Run every point of a space with several seeds, each run in a fresh process. Run it again to continue.
+
+    SPACE is an algorithm, the name of a space or a YAML file; fields of the run that are given as flags are shared by
+    all points.
+    """
+
+    run: Config
+    grid: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """FIELD=VALUE,VALUE: every value, with every one of the other grids. May be given more than once."""
+    random: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """FIELD=LOW..HIGH, or FIELD=VALUE,VALUE: drawn anew for each of --points. Where the ends are a factor of 10 apart
+    the logarithm is drawn evenly; log:LOW..HIGH and linear:LOW..HIGH say otherwise."""
+    points: int = 10
+    """Draws, where something is drawn; with a grid, so many for each of its combinations."""
+    seeds: int = 3
+    """Runs of every point; all points have the same seeds, which --seed determines, as it does the draws."""
+    scale: float = 1.0
+    """Factor on the number of iterations: a quick look."""
+    config: Path | None = None
+    """YAML file with fields of the run that all points share; flags override it."""
+    out: Path | None = None
+    """Folder of the tuning; by default a name under runs/ made of what is tuned. Continued if it is there."""
+    threads: int = 1
+    """CPU threads of every run."""
+    timeout_s: float = 1800.0
+    """Seconds after which a run is ended."""
+    new_stratum: bool = False
+    """Start over on a machine that has changed; runs before and after are never pooled."""
+    json: bool = False
+    """Print JSON."""
+
+
+def tune(arguments: list[str]) -> int:
+    from benchback.bench import campaign
+    from benchback.show.campaigns import watching
+    from benchback.show.tuning import print_tuning
+    from benchback.tune import result, search
+
+    stop = on_stop()
+    space, flags = chosen_space(arguments)
+    seed = flags.run.seed
+    tuning = search.study_of(space, seed, scale=flags.scale, threads=flags.threads, timeout_s=flags.timeout_s)
+    out = flags.out or Path("runs") / tuning.name
+    called = result.labels(tuning)
+    with search.open_tuning(out, tuning, seed, new_stratum=flags.new_stratum) as store:
+        with watching(store, flags.json, lambda cell: called[cell.id]) as watch:
+            # Points are compared by what they learn: neither parity nor the pace of the machine bears on it.
+            watch = replace(watch, asked_to_stop=stop, prove=None, canary=None)
+            complete = campaign.work(store, tuning, watch)
+        if not complete:
+            raise KeyboardInterrupt
+        lines = result.lines_of(store, tuning)
+        failed = store.progress(len(store.strata()) - 1).failed
+    print_tuning(lines, tuning, result.write(lines, tuning, out), failed, flags.json)
+    return FAILED_RUNS if failed else 0
+
+
+def chosen_space(arguments: list[str]) -> tuple[Any, TuneFlags]:
+    """The space named first as the flags shape it, and the flags."""
+    from benchback import folder, registry
+    from benchback.train import Run
+    from benchback.tune import space as spaces
+
+    if arguments and arguments[0] in ("-h", "--help"):
+        arguments = ["ppo", *arguments]
+    known = f"an algorithm, a space ({', '.join(spaces.names())}) or a YAML file"
+    name, rest = positional(arguments, "tune", known)
+    by_flags = name in registry.ALGORITHMS
+    space = spaces.Space(name, {"algorithm": name}) if by_flags else spaces.load(name)
+    fields = dict(space.base)
+    if given := value_of("--config", rest):
+        fields |= folder.read_config(Path(given)) | {"algorithm": fields["algorithm"]}
+    default = TuneFlags(run=Run.from_dict(fields), points=space.points, seeds=space.seeds)
+    flags_type = TuneFlags[Run[registry.config(fields["algorithm"])]]
+    flags = parse(flags_type, rest, f"tune {name}", default)
+    run = flags.run
+    # Not the mode that the base would have: each backend of a grid has a best of its own.
+    base = {x: y for x, y in run.to_dict().items() if x != "seed"} | {"mode": run.mode}
+    space = replace(space, base=base, points=flags.points, seeds=flags.seeds)
+    space = spaces.extended(space, axes("grid", flags.grid), axes("random", flags.random))
+    if by_flags:
+        from benchback.tune.search import default_name
+
+        varied = (*space.grid, *space.random)
+        space = replace(space, name=default_name(run.algorithm, run.backend, run.env, varied))
+    return space, flags
+
+
+def axes(option: str, given: tuple[str, ...]) -> dict[str, str]:
+    """FIELD=VALUES by field."""
+    found: dict[str, str] = {}
+    for text in given:
+        name, equals, values = text.partition("=")
+        if not equals:
+            raise InputError(f"--{option} {text[:80]} must be FIELD=VALUES, e.g. learning_rate=1e-4,1e-3")
+        if name in found:
+            raise InputError(f"--{option} {name} is given twice; list all its values at once")
+        found[name] = values
+    return found
