@@ -11,6 +11,8 @@ from dataclasses import dataclass, fields, replace
 from importlib import import_module
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from benchback import registry
 from benchback.agent import Agent, Backend, Weights
 from benchback.envs.interface import Env
@@ -149,7 +151,35 @@ def _ppo(config: Any, batch: Any) -> Any:
     return Minibatch(obs, action, log_prob, value, log_prob, value + reward)
 
 
-MINIBATCHES: dict[str, Callable[[Any, Any], Any]] = {"ppo": _ppo}
+def _vpg(config: Any, batch: Any) -> Any:
+    """The whole batch, as VPG takes it; advantages as above."""
+    from benchback.algorithms.vpg.loss import Minibatch
+
+    rows = batch.obs, batch.action, batch.log_prob, batch.log_prob, batch.value + batch.reward
+    return Minibatch(*(x.reshape(config.batch_size, *x.shape[2:]) for x in rows))
+
+
+def _dqn(config: Any, batch: Any) -> Any:
+    """The rows of the rollout over and over."""
+    from benchback.algorithms.dqn.loss import replayable
+
+    rows = replayable(batch, config)
+    return type(rows)(*(x[_over_and_over(config)] for x in rows))
+
+
+def _td3(config: Any, batch: Any) -> Any:
+    """The rows of the rollout over and over; actions serve for noise."""
+    from benchback.algorithms.td3.loss import Minibatch, remembered
+
+    rows = [x[_over_and_over(config)] for x in remembered(batch, config)]
+    return Minibatch(*rows, noise=rows[1])
+
+
+def _over_and_over(config: Any) -> np.ndarray:
+    return np.arange(config.minibatch_size) % config.batch_size
+
+
+MINIBATCHES: dict[str, Callable[[Any, Any], Any]] = {"ppo": _ppo, "vpg": _vpg, "dqn": _dqn, "td3": _td3}
 """Algorithm -> (its config, a rollout) -> a minibatch. Nothing else here knows an algorithm."""
 
 
