@@ -54,7 +54,6 @@ BRAX = (
     "inverted_pendulum",
     "pusher",
     "reacher",
-    "swimmer",
     "walker2d",
 )
 NAVIX = (
