@@ -74,15 +74,15 @@ SUBJECTS = [
 SLOW = [
     Subject("brax/halfcheetah", 1000, nothing(6), tolerance=1e-3),
     Subject("brax/reacher", 1000, nothing(2), tolerance=1e-3),
-    Subject("brax/swimmer", 1000, nothing(2), tolerance=1e-3),
     Subject("navix/Navix-DoorKey-Random-5x5-v0", 100, always(0)),
-    Subject("navix/Navix-Dynamic-Obstacles-6x6-v0", 100, always(0)),
     Subject("playground/CheetahRun", 1000, nothing(6), tolerance=1e-3),
 ]
+# Balls roll about by chance and end an episode sooner or later: for the comparison with the library alone.
+OBSTACLES = Subject("navix/Navix-Dynamic-Obstacles-6x6-v0", 100, always(0))
 
 
 def parameters(subjects: list[Subject]) -> list[Any]:
-    return [pytest.param(s, id=s.id, marks=[pytest.mark.slow] if s in SLOW else []) for s in subjects]
+    return [pytest.param(s, id=s.id, marks=[] if s in SUBJECTS else [pytest.mark.slow]) for s in subjects]
 
 
 ALL = parameters([*SUBJECTS, *SLOW])
@@ -287,7 +287,7 @@ def of_simulation(library: Any) -> Library:
 def of_brax(name: str) -> Library:
     import brax.envs
 
-    return of_simulation(brax.envs.get_environment(name, backend="generalized" if name == "swimmer" else "spring"))
+    return of_simulation(brax.envs.get_environment(name, backend="spring"))
 
 
 def of_playground(name: str) -> Library:
@@ -316,7 +316,9 @@ LIBRARIES = {"gymnax": of_gymnax, "brax": of_brax, "navix": of_navix, "playgroun
 
 
 @pytest.mark.filterwarnings("ignore")  # what the libraries warn of in each other
-@pytest.mark.parametrize("subject", [p for p in ALL if p.values[0].id.partition("/")[0] in LIBRARIES])
+@pytest.mark.parametrize(
+    "subject", parameters([s for s in (*SUBJECTS, *SLOW, OBSTACLES) if s.id.partition("/")[0] in LIBRARIES])
+)
 def test_trajectories_are_those_of_the_library(subject: Subject) -> None:
     """Short of the time limit; where an episode ends by itself, both go on from a reset with the same key."""
     suite, _, name = subject.id.partition("/")
@@ -372,7 +374,7 @@ def registered(suite: str) -> set[str]:
     if suite == "brax":
         import brax.envs
 
-        return set(brax.envs._envs) - {"fast"}
+        return set(brax.envs._envs) - {"fast", "swimmer"}
     if suite == "navix":
         import navix
 

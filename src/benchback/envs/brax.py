@@ -3,7 +3,8 @@
 They end for themselves by termination only, e.g. when the hopper falls; the time limit of 1000 steps is that of
 `brax.envs.create`, whose wrappers return to one cached first state and drop the last observation. Ours do neither: see
 `physics`. Actions lie between -1 and 1 and are scaled to the actuators by the environment. brax's `fast`, a dummy for
-its own tests, is left out. Its authors have turned to MJX, and its environments change no more.
+its own tests, is left out, and so is `swimmer`, whose drag brax computes by a function that JAX no longer has: its
+authors have turned to MJX, and its environments change no more.
 """
 
 from warnings import catch_warnings
@@ -16,13 +17,11 @@ with catch_warnings(action="ignore"):  # a solver that brax loads is no longer m
     from brax import envs
 
 LIMIT = 1000
-PIPELINES = {"swimmer": "generalized"}
-"""Environments that have no `spring`."""
 
 
 def make(name: str, num_envs: int) -> Env:
     """The brax environment `name`, `num_envs` times."""
     with quietly():
-        environment = envs.get_environment(name, backend=PIPELINES.get(name, "spring"))
+        environment = envs.get_environment(name, backend="spring")
     size = environment.action_size
     return vectorise(Simulation(environment, LIMIT), None, f"brax/{name}", num_envs, Box((-1.0,) * size, (1.0,) * size))

@@ -42,7 +42,6 @@ BRAX = (
     "inverted_pendulum",
     "pusher",
     "reacher",
-    "swimmer",
     "walker2d",
 )
 NAVIX = (
