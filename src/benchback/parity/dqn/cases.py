@@ -32,10 +32,10 @@ BASE = Config(
     gamma=1 - 2**-6,
     first_epsilon=0.75,
     last_epsilon=2**-3,
-    exploration_fraction=0.25,
+    exploration_fraction=0.1875,
 )
 """Rounds of 16 rows: the first does not learn, the third is the first to fill the replay and to renew the target,
-and exploration has fallen after the fourth."""
+and exploration has fallen after it."""
 
 OTHER = replace(BASE, double=True, anneal=True, truncation="terminal", tau=0.25)
 """The other side of every switch."""
