@@ -225,7 +225,7 @@ def still(x: Any) -> Any:
 
 def inverted_polyak(right: Any) -> Any:
     """Targets that keep 0.005 of themselves."""
-    return lambda target, online, decay: right(target, online, 1 - decay)
+    return lambda target, online, tau: right(target, online, 1 - tau)
 
 
 def positive_noise(right: Any) -> Any:

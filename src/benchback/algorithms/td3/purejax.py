@@ -104,10 +104,10 @@ def make(config: Config, env: Env) -> Agent:
         key, env_key, action_key = jax.random.split(state.key, 3)
         env_noise = env.draw(env_key, config.num_steps)
         shape = config.num_steps, config.num_envs, env.actions.size
-        action_noise = math.exploration(action_key, shape, state.replay.inserted, config.start_steps, dtype)
+        action_noise = math.acting_noise(action_key, shape, state.replay.inserted, config.start_steps, dtype)
         return jax.lax.scan(rollout_step, state._replace(key=key), (env_noise, action_noise))
 
-    def rollout_step(state: State, noise: tuple[Any, math.Exploration]) -> tuple[State, Transition]:
+    def rollout_step(state: State, noise: tuple[Any, math.ActingNoise]) -> tuple[State, Transition]:
         env_noise, action_noise = noise
         obs = state.env.obs
         action = math.explore(policy(state.params, obs), action_noise, bounds, state.hyper.exploration_noise)
@@ -141,7 +141,7 @@ def make(config: Config, env: Env) -> Agent:
         gradient, metrics = jax.grad(objective, has_aux=True)(actor)
         step, actor_adam = actor_optimiser.update(gradient, state.actor_adam, hyper=state.hyper)
         params = state.params | optax.apply_updates(actor, step)
-        target = math.polyak(state.target, params, state.hyper.polyak)
+        target = math.polyak(state.target, params, 1 - state.hyper.polyak)
         state = state._replace(params=params, target=target, actor_adam=actor_adam)
         return state, metrics | {"actor_grad_norm": optax.tree.norm(gradient)}
 

@@ -1,4 +1,4 @@
-"""What critics that learn from replay aim at."""
+"""What learning aims at: no gradient passes through it, and slow copies of networks estimate it."""
 
 from typing import Any
 
@@ -7,9 +7,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 
-def polyak(target: Any, online: Any, decay: Float[Array, ""]) -> Any:
-    """rho t + (1 - rho) p: the slow copy moves a little towards what learns."""
-    return jax.tree.map(lambda t, p: decay * t + (1 - decay) * p, target, online)
+def constant(x: Float[Array, "*B"]) -> Float[Array, "*B"]:
+    """`x`, through which no gradient passes."""
+    return jax.lax.stop_gradient(x)
+
+
+def polyak(target: Any, online: Any, tau: Float[Array, ""]) -> Any:
+    """(1 - tau) target + tau online, weight by weight; a copy of `online` to the last bit where tau is 1."""
+    return jax.tree.map(lambda slow, fast: (1 - tau) * slow + tau * fast, target, online)
 
 
 def smoothing_noise(

@@ -1,7 +1,7 @@
 """The torch twin: every public name of its modules, in one namespace."""
 
 from benchback.math.torch import categorical, gaussian
-from benchback.math.torch.bounded import Bounds, Exploration, blur, bounds, exploration, explore, squash
+from benchback.math.torch.bounded import ActingNoise, Bounds, acting_noise, blur, bounds, explore, squash
 from benchback.math.torch.losses import (
     approximate_kl,
     clip_fraction,
@@ -14,12 +14,13 @@ from benchback.math.torch.replay import Replay, draw_rows, empty_replay, insert,
 from benchback.math.torch.returns import gae, mean_where, successor_value
 from benchback.math.torch.schedules import linear_anneal
 from benchback.math.torch.shuffles import minibatch_indices, permutation, take
-from benchback.math.torch.targets import polyak, smoothing_noise, twin_target
+from benchback.math.torch.targets import constant, polyak, smoothing_noise, twin_target
 
 __all__ = [
+    "ActingNoise",
     "Bounds",
-    "Exploration",
     "Replay",
+    "acting_noise",
     "adam",
     "approximate_kl",
     "blur",
@@ -28,9 +29,9 @@ __all__ = [
     "clip_fraction",
     "clipped_surrogate",
     "clipped_value_loss",
+    "constant",
     "draw_rows",
     "empty_replay",
-    "exploration",
     "explore",
     "gae",
     "gaussian",

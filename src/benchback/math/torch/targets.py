@@ -1,17 +1,23 @@
-"""What critics that learn from replay aim at."""
+"""What learning aims at: no gradient passes through it, and slow copies of networks estimate it."""
 
-from collections.abc import Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 
+def constant(x: Float[Tensor, "*B"]) -> Float[Tensor, "*B"]:
+    """`x`, through which no gradient passes."""
+    return x.detach()
+
+
 @torch.no_grad()
-def polyak(target: Sequence[Tensor], online: Sequence[Tensor], decay: Float[Tensor, ""]) -> None:
-    """rho t + (1 - rho) p, in place: the slow copy moves a little towards what learns."""
-    torch._foreach_mul_(target, decay)
-    torch._foreach_add_(target, torch._foreach_mul(online, 1 - decay))
+def polyak(target: Any, online: Any, tau: Float[Tensor, ""]) -> Any:
+    """(1 - tau) target + tau online, weight by weight, in place; a copy of `online` to the last bit where tau is 1."""
+    for slow, fast in zip(target.parameters(), online.parameters(), strict=True):
+        slow.lerp_(fast, tau)
+    return target
 
 
 def smoothing_noise(
