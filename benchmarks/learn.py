@@ -1,7 +1,7 @@
-"""Does every backend learn? CartPole to 475 over five seeds, Breakout-MinAtar above 5; writes docs/learning.md.
+"""Does every backend learn? Each algorithm to its target return over several seeds; writes docs/learning.md.
 
-Each backend runs in a process of its own: `python benchmarks/learn.py --backend linen` prints its rows as
-JSON, without an argument all backends are run and the table is written.
+Each backend runs in a process of its own: `python benchmarks/learn.py --backend linen --task td3/Pendulum-v1` prints
+its rows as JSON, without an argument all backends are run on all tasks and the tables are written.
 """
 
 import argparse
@@ -11,43 +11,73 @@ import statistics
 import subprocess
 import sys
 import time
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 from rich.progress import track
 
 from benchback import registry
-from benchback.algorithms.ppo.config import Config
+from benchback.algorithms.ppo.config import Config as PPO
+from benchback.algorithms.td3.config import Config as TD3
 from benchback.cli.arguments import limit_threads
 from benchback.train import Run, advance, build, evaluate
 
+
+@dataclass(frozen=True)
+class Task:
+    """What is to be learnt, and how."""
+
+    env: str
+    threshold: float
+    """The return to reach."""
+    num_seeds: int
+    config: Any
+    chunk: int = 1
+    """Iterations per program, where a backend has programs of several."""
+    block_steps: int = 8192
+    """Environment steps over which returns are averaged; iterations may be shorter than an episode."""
+
+
 TASKS = {
-    "CartPole-v1": (475.0, 5, Config()),
-    "Breakout-MinAtar": (5.0, 2, Config(num_iterations=50)),
+    "ppo/CartPole-v1": Task("CartPole-v1", 475.0, 5, PPO()),
+    "ppo/Breakout-MinAtar": Task("Breakout-MinAtar", 5.0, 2, PPO(num_iterations=50)),
+    "td3/Pendulum-v1": Task(
+        "Pendulum-v1",
+        -200.0,
+        3,
+        TD3(num_iterations=300, hidden_sizes=(64, 64), start_steps=1_000),
+        chunk=300,
+        block_steps=1_000,
+    ),
 }
-"""Environment -> the return to reach, with how many seeds, and how."""
 DOCUMENT = Path(__file__).parent.parent / "docs" / "learning.md"
 
 
-def learn(backend_name: str, env: str) -> list[dict]:
+def learn(backend_name: str, task_name: str) -> list[dict]:
     """For each seed: steps to the threshold (None if never), best and last mean return, greedy return."""
-    threshold, num_seeds, config = TASKS[env]
-    run = Run(config, env=f"gymnax/{env}", backend=backend_name)
+    task = TASKS[task_name]
+    config, fused = task.config, task.chunk > 1 and "chunk" in registry.BACKENDS[backend_name].units
+    unit = {"unit": "chunk", "chunk": task.chunk} if fused else {}
+    run = Run(config, env=f"gymnax/{task.env}", backend=backend_name, **unit)
     agent, backend = build(run)
     rows = []
-    for seed in range(num_seeds):
-        state, returns, started = agent.init(seed, None), [], time.perf_counter()
-        for _ in range(config.num_iterations):
+    for seed in range(task.num_seeds):
+        state, history, started = agent.init(seed, None), [], time.perf_counter()
+        for _ in range(config.num_iterations // run.length):
             state, metrics = advance(agent, state)
-            returns.append(float(backend.fetch(metrics)["episode_return"]))
+            history.append(backend.fetch({name: metrics[name] for name in ("episode_return", "episodes")}))
         duration_s = time.perf_counter() - started
-        reached = next((i for i, r in enumerate(returns, 1) if r >= threshold), None)
+        steps, returns = averaged(history, config.batch_size, task.block_steps)
+        reached = next((step for step, r in zip(steps, returns, strict=True) if r >= task.threshold), None)
         greedy = evaluate(run, agent.export(state), episodes=32, seed=seed + 1000)
         rows.append(
             {
                 "backend": backend_name,
-                "env": env,
+                "task": task_name,
                 "seed": seed,
-                "steps_to_threshold": reached and reached * config.batch_size,
+                "steps_to_threshold": reached,
                 "best": max(returns),
                 "last": returns[-1],
                 "greedy": float(greedy.mean()),
@@ -55,6 +85,20 @@ def learn(backend_name: str, env: str) -> list[dict]:
             }
         )
     return rows
+
+
+def averaged(history: list[dict[str, np.ndarray]], batch_size: int, block_steps: int) -> tuple[list[int], list[float]]:
+    """Steps done and mean return of the episodes that ended, for each block of iterations in which one did."""
+    columns = (np.concatenate([np.atleast_1d(x[name]) for x in history]) for name in ("episode_return", "episodes"))
+    mean, number = columns
+    block = max(1, block_steps // batch_size)
+    steps, returns = [], []
+    for start in range(0, len(mean), block):
+        part = slice(start, start + block)
+        if number[part].sum():
+            steps.append(min(start + block, len(mean)) * batch_size)
+            returns.append(float(np.nansum(mean[part] * number[part]) / number[part].sum()))
+    return steps, returns
 
 
 def summarise(rows: list[dict]) -> str:
@@ -75,15 +119,19 @@ def write(results: dict[str, list[list[dict]]]) -> None:
         "",
         f"Made by `make learn` on {platform.processor() or platform.machine()}, {platform.python_implementation()} "
         f"{platform.python_version()}, one thread, each backend in its best mode with the "
-        "default hyper-parameters. *Return* is the mean over the episodes that ended in the last iteration "
-        "(actions sampled), *greedy* the mean over 32 fresh episodes; both as mean and standard deviation over seeds.",
+        "default hyper-parameters unless others are named. *Return* is the mean over the episodes that ended in the "
+        "last block of steps (actions sampled or explored), *greedy* the mean over 32 fresh episodes; both as mean and "
+        "standard deviation over seeds.",
         "",
     ]
-    for env, groups in results.items():
-        threshold, num_seeds, config = TASKS[env]
-        steps = config.num_iterations * config.batch_size
+    for name, groups in results.items():
+        task = TASKS[name]
+        steps = task.config.num_iterations * task.config.batch_size
+        title = f"{task.config.algorithm.upper()} on {task.env}"
         lines += [
-            f"## {env}: {threshold:.0f} within {steps:,} steps, {num_seeds} seeds",
+            f"## {title}: {task.threshold:.0f} within {steps:,} steps, {task.num_seeds} seeds",
+            "",
+            f"Blocks of {task.block_steps:,} steps. {given(task.config)}",
             "",
             "| backend | seeds that reached it | steps needed (median) | return at the end | greedy |",
             "|---|---|---|---|---|",
@@ -93,25 +141,32 @@ def write(results: dict[str, list[list[dict]]]) -> None:
     DOCUMENT.write_text("\n".join(lines))
 
 
+def given(config: Any) -> str:
+    """What differs from the algorithm's defaults, as flags."""
+    named = {f.name: getattr(config, f.name) for f in fields(config) if getattr(config, f.name) != f.default}
+    flags = (f"--{name.replace('_', '-')} {' '.join(map(str, np.atleast_1d(x)))}" for name, x in named.items())
+    return f"With `{' '.join(flags)}`." if named else "All defaults."
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--backend", choices=registry.BACKENDS)
-    parser.add_argument("--env", choices=TASKS, default="CartPole-v1")
+    parser.add_argument("--task", choices=TASKS, default="ppo/CartPole-v1")
     arguments = parser.parse_args()
     limit_threads(1)
     if arguments.backend:
-        print(json.dumps(learn(arguments.backend, arguments.env)))
+        print(json.dumps(learn(arguments.backend, arguments.task)))
         return
-    results: dict[str, list[list[dict]]] = {env: [] for env in TASKS}
-    for env, backend in track([(e, b) for e in TASKS for b in registry.BACKENDS], description="learning"):
-        command = [sys.executable, __file__, "--backend", backend, "--env", env]
+    results: dict[str, list[list[dict]]] = {task: [] for task in TASKS}
+    for task, backend in track([(t, b) for t in TASKS for b in registry.BACKENDS], description="learning"):
+        command = [sys.executable, __file__, "--backend", backend, "--task", task]
         output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-        results[env].append(json.loads(output.splitlines()[-1]))
-        print(summarise(results[env][-1]), flush=True)
+        results[task].append(json.loads(output.splitlines()[-1]))
+        print(summarise(results[task][-1]), flush=True)
     write(results)
     failed = [
-        f"{rows[0]['backend']} on {env}"
-        for env, groups in results.items()
+        f"{rows[0]['backend']} on {task}"
+        for task, groups in results.items()
         for rows in groups
         if sum(row["steps_to_threshold"] is not None for row in rows) < len(rows) - 1
     ]
