@@ -118,12 +118,12 @@ def make(config: Config, env: Env) -> Agent:
         env_noise = env.draw(env_key, config.num_steps)
         shape = config.num_steps, config.num_envs, env.actions.size
         inserted = state.replay.get_value().inserted
-        action_noise = math.exploration(action_key, shape, inserted, config.start_steps, dtype)
+        action_noise = math.acting_noise(action_key, shape, inserted, config.start_steps, dtype)
         return rollout_steps(state, (env_noise, action_noise))
 
     # Tree mode (graph=False) suffices where nothing is shared, and costs half where nothing is compiled.
     @nnx.scan(graph=False, in_axes=(nnx.Carry, 0), out_axes=(nnx.Carry, 0))
-    def rollout_steps(state: State, noise: tuple[Any, math.Exploration]) -> tuple[State, Transition]:
+    def rollout_steps(state: State, noise: tuple[Any, math.ActingNoise]) -> tuple[State, Transition]:
         env_noise, action_noise = noise
         env_state = state.env.get_value()
         obs, scale = env_state.obs, state.hyper.get_value().exploration_noise

@@ -104,10 +104,10 @@ def make(config: Config, env: Env) -> Agent:
         key, env_key, action_key = jax.random.split(state.key, 3)
         env_noise = env.draw(env_key, config.num_steps)
         shape = config.num_steps, config.num_envs, env.actions.size
-        action_noise = math.exploration(action_key, shape, state.replay.inserted, config.start_steps, dtype)
+        action_noise = math.acting_noise(action_key, shape, state.replay.inserted, config.start_steps, dtype)
         return jax.lax.scan(rollout_step, state._replace(key=key), (env_noise, action_noise))
 
-    def rollout_step(state: State, noise: tuple[Any, math.Exploration]) -> tuple[State, Transition]:
+    def rollout_step(state: State, noise: tuple[Any, math.ActingNoise]) -> tuple[State, Transition]:
         env_noise, action_noise = noise
         obs = state.env.obs
         action = math.explore(policy(state.params, obs), action_noise, bounds, state.hyper.exploration_noise)

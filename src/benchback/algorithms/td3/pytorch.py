@@ -104,7 +104,7 @@ def make(config: Config, env: Env, put: Replace = pytorch.keep) -> Agent:
         return math.squash(model.head(obs), bounds)
 
     def policy_step(
-        model: ActorCritic, obs: Shaped[Tensor, "E O"], noise: tuple[math.Exploration, Float[Tensor, ""]]
+        model: ActorCritic, obs: Shaped[Tensor, "E O"], noise: tuple[math.ActingNoise, Float[Tensor, ""]]
     ) -> tuple[Float[Tensor, "E A"]]:
         exploration, scale = noise
         return (math.explore(policy(model, obs), exploration, bounds, scale),)
@@ -115,9 +115,9 @@ def make(config: Config, env: Env, put: Replace = pytorch.keep) -> Agent:
     def rollout(state: State) -> tuple[State, Transition]:
         env_noise = env.draw(state.generator, config.num_steps)
         shape = config.num_steps, config.num_envs, env.actions.size
-        noise = math.exploration(state.generator, shape, state.replay.inserted, config.start_steps, dtype)
+        noise = math.acting_noise(state.generator, shape, state.replay.inserted, config.start_steps, dtype)
         scale = state.hyper.exploration_noise
-        action_noise = [(math.Exploration(*step), scale) for step in zip(*noise, strict=True)]
+        action_noise = [(math.ActingNoise(*step), scale) for step in zip(*noise, strict=True)]
         state.env, outcome = rollout_steps(state.model, state.env, (env_noise, action_noise))
         return state, Transition(*outcome)
 
@@ -156,7 +156,11 @@ def make(config: Config, env: Env, put: Replace = pytorch.keep) -> Agent:
         loss, metrics = actor_objective(model, obs)
         params = part(model, ACTOR)
         norm = actor_optimiser.update(torch.autograd.grad(loss, params), adam, params, hyper=hyper)
+<<<<<<< HEAD
         math.polyak(list(target.parameters()), list(model.parameters()), 1 - hyper.polyak)
+=======
+        math.polyak(target, model, 1 - hyper.polyak)
+>>>>>>> td3
         return {name: x.detach() for name, x in metrics.items()} | {"actor_grad_norm": norm}
 
     actor_step = put("minibatch_step", actor_step)

@@ -14,7 +14,7 @@ class Bounds(NamedTuple):
     high: Float[Array, "A"]
 
 
-class Exploration(NamedTuple):
+class ActingNoise(NamedTuple):
     """The randomness of acting, of one step or of many along the first axis."""
 
     normal: Float[Array, "*T E A"]
@@ -40,19 +40,19 @@ def blur(action: Float[Array, "*B A"], noise: Float[Array, "*B A"], bounds: Boun
     return jnp.clip(action + 0.5 * (bounds.high - bounds.low) * noise, bounds.low, bounds.high)
 
 
-def exploration(
+def acting_noise(
     key: Key[Array, ""], shape: tuple[int, int, int], inserted: Int[Array, ""], start_steps: int, dtype: jnp.dtype
-) -> Exploration:
+) -> ActingNoise:
     """The randomness of T steps of E environments, `shape` being T, E, A; the first `start_steps` ever at random."""
     normal_key, uniform_key = jax.random.split(key)
     at_random = inserted + shape[1] * jnp.arange(shape[0]) < start_steps
-    return Exploration(
+    return ActingNoise(
         jax.random.normal(normal_key, shape, dtype), jax.random.uniform(uniform_key, shape, dtype), at_random
     )
 
 
 def explore(
-    action: Float[Array, "E A"], noise: Exploration, bounds: Bounds, scale: Float[Array, ""]
+    action: Float[Array, "E A"], noise: ActingNoise, bounds: Bounds, scale: Float[Array, ""]
 ) -> Float[Array, "E A"]:
     """The action blurred by `scale` times normal noise; uniform over all actions while at random."""
     anywhere = bounds.low + (bounds.high - bounds.low) * noise.uniform

@@ -14,7 +14,7 @@ class Bounds(NamedTuple):
     high: Float[Tensor, "A"]
 
 
-class Exploration(NamedTuple):
+class ActingNoise(NamedTuple):
     """The randomness of acting, of one step or of many along the first axis."""
 
     normal: Float[Tensor, "*T E A"]
@@ -40,18 +40,18 @@ def blur(action: Float[Tensor, "*B A"], noise: Float[Tensor, "*B A"], bounds: Bo
     return (action + 0.5 * (bounds.high - bounds.low) * noise).clip(bounds.low, bounds.high)
 
 
-def exploration(
+def acting_noise(
     generator: torch.Generator, shape: tuple[int, int, int], inserted: int, start_steps: int, dtype: torch.dtype
-) -> Exploration:
+) -> ActingNoise:
     """The randomness of T steps of E environments, `shape` being T, E, A; the first `start_steps` ever at random."""
     normal = torch.randn(shape, dtype=dtype, device=generator.device, generator=generator)
     uniform = torch.rand(shape, dtype=dtype, device=generator.device, generator=generator)
     at_random = inserted + shape[1] * torch.arange(shape[0], device=generator.device) < start_steps
-    return Exploration(normal, uniform, at_random)
+    return ActingNoise(normal, uniform, at_random)
 
 
 def explore(
-    action: Float[Tensor, "E A"], noise: Exploration, bounds: Bounds, scale: Float[Tensor, ""]
+    action: Float[Tensor, "E A"], noise: ActingNoise, bounds: Bounds, scale: Float[Tensor, ""]
 ) -> Float[Tensor, "E A"]:
     """The action blurred by `scale` times normal noise; uniform over all actions while at random."""
     anywhere = bounds.low + (bounds.high - bounds.low) * noise.uniform
