@@ -132,7 +132,7 @@ def make(config: Config, env: Env, put: Replace = pytorch.keep) -> Agent:
         index = math.draw_rows(state.generator, replay, (config.num_updates, config.minibatch_size))
         losses = train(state, index) if learns(replay.inserted, config) else wait(state, index)
         if renews_target(replay.inserted, config):
-            math.polyak(list(state.target.parameters()), list(state.model.parameters()), state.hyper.tau)
+            math.polyak(state.target, state.model, state.hyper.tau)
         return state, losses | {"epsilon": share} | episode_metrics(math, batch)
 
     @torch.no_grad()

@@ -156,11 +156,7 @@ def make(config: Config, env: Env, put: Replace = pytorch.keep) -> Agent:
         loss, metrics = actor_objective(model, obs)
         params = part(model, ACTOR)
         norm = actor_optimiser.update(torch.autograd.grad(loss, params), adam, params, hyper=hyper)
-<<<<<<< HEAD
-        math.polyak(list(target.parameters()), list(model.parameters()), 1 - hyper.polyak)
-=======
         math.polyak(target, model, 1 - hyper.polyak)
->>>>>>> td3
         return {name: x.detach() for name, x in metrics.items()} | {"actor_grad_norm": norm}
 
     actor_step = put("minibatch_step", actor_step)

@@ -1,12 +1,8 @@
 """The JAX twin: every public name of its modules, in one namespace."""
 
 from benchback.math.jax import categorical, gaussian
-<<<<<<< HEAD
 from benchback.math.jax.action_values import chosen, epsilon_greedy, epsilon_noise
-from benchback.math.jax.bounded import Bounds, Exploration, blur, bounds, exploration, explore, squash
-=======
 from benchback.math.jax.bounded import ActingNoise, Bounds, acting_noise, blur, bounds, explore, squash
->>>>>>> td3
 from benchback.math.jax.losses import (
     approximate_kl,
     clip_fraction,
@@ -25,15 +21,10 @@ from benchback.math.jax.targets import constant, polyak, smoothing_noise, twin_t
 __all__ = [
     "ActingNoise",
     "Bounds",
-<<<<<<< HEAD
-    "Exploration",
     "Moments",
     "Replay",
     "absorb",
-=======
-    "Replay",
     "acting_noise",
->>>>>>> td3
     "adam",
     "approximate_kl",
     "blur",
@@ -44,17 +35,11 @@ __all__ = [
     "clipped_surrogate",
     "clipped_value_loss",
     "constant",
-<<<<<<< HEAD
     "discounted_return",
     "draw_rows",
     "empty_replay",
     "epsilon_greedy",
     "epsilon_noise",
-    "exploration",
-=======
-    "draw_rows",
-    "empty_replay",
->>>>>>> td3
     "explore",
     "gae",
     "gaussian",

@@ -13,18 +13,11 @@ def constant(x: Float[Tensor, "*B"]) -> Float[Tensor, "*B"]:
 
 
 @torch.no_grad()
-<<<<<<< HEAD
-def polyak(target: Sequence[Tensor], online: Sequence[Tensor], tau: Float[Tensor, ""]) -> None:
-    """(1 - tau) target + tau online, weight by weight, in place; a copy of `online` to the last bit where tau is 1."""
-    torch._foreach_mul_(target, 1 - tau)
-    torch._foreach_add_(target, torch._foreach_mul(online, tau))
-=======
 def polyak(target: Any, online: Any, tau: Float[Tensor, ""]) -> Any:
     """(1 - tau) target + tau online, weight by weight, in place; a copy of `online` to the last bit where tau is 1."""
     for slow, fast in zip(target.parameters(), online.parameters(), strict=True):
         slow.lerp_(fast, tau)
     return target
->>>>>>> td3
 
 
 def smoothing_noise(
