@@ -20,8 +20,9 @@ from test_contract import IN_PROCESS, different
 
 from benchback import checkpoint, envs, registry
 from benchback.agent import Agent, Weights
+from benchback.algorithms.offpolicy import remembered
 from benchback.algorithms.td3.config import Config
-from benchback.algorithms.td3.loss import METRICS, Minibatch, remembered
+from benchback.algorithms.td3.loss import METRICS, Minibatch
 from benchback.checkpoint import Checkpoint
 from benchback.envs.interface import Box
 from benchback.errors import InputError

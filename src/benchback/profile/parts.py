@@ -161,15 +161,16 @@ def _vpg(config: Any, batch: Any) -> Any:
 
 def _dqn(config: Any, batch: Any) -> Any:
     """The rows of the rollout over and over."""
-    from benchback.algorithms.dqn.loss import replayable
+    from benchback.algorithms.offpolicy import remembered
 
-    rows = replayable(batch, config)
+    rows = remembered(batch, config)
     return type(rows)(*(x[_over_and_over(config)] for x in rows))
 
 
 def _td3(config: Any, batch: Any) -> Any:
     """The rows of the rollout over and over; actions serve for noise."""
-    from benchback.algorithms.td3.loss import Minibatch, remembered
+    from benchback.algorithms.offpolicy import remembered
+    from benchback.algorithms.td3.loss import Minibatch
 
     rows = [x[_over_and_over(config)] for x in remembered(batch, config)]
     return Minibatch(*rows, noise=rows[1])

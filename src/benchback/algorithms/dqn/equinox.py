@@ -11,17 +11,9 @@ from jaxtyping import Array, Float, Int, Key, Shaped, UInt32
 
 from benchback.agent import Agent, Metrics, Weights
 from benchback.algorithms.dqn.config import Config, Hyper
-from benchback.algorithms.dqn.loss import (
-    LOSS_METRICS,
-    Minibatch,
-    Transition,
-    dqn_loss,
-    epsilon,
-    learns,
-    renews_target,
-    replayable,
-)
+from benchback.algorithms.dqn.loss import LOSS_METRICS, Minibatch, dqn_loss, epsilon, learns, renews_target
 from benchback.algorithms.episodes import episode_metrics
+from benchback.algorithms.offpolicy import Transition, remembered
 from benchback.backends import xla
 from benchback.backends.equinox import LAYOUT, MLP
 from benchback.envs.interface import Env, EnvState
@@ -121,7 +113,7 @@ def make(config: Config, env: Env) -> Agent:
 
     def update(state: State, batch: Transition) -> tuple[State, Metrics]:
         share = epsilon(math, state.replay.inserted, state.hyper, config)
-        replay = math.insert(state.replay, replayable(batch, config))
+        replay = math.insert(state.replay, remembered(batch, config))
         key, row_key = jax.random.split(state.key)
         index = math.draw_rows(row_key, replay, (config.num_updates, config.minibatch_size))
         state = state._replace(replay=replay, key=key)

@@ -5,48 +5,16 @@ neither framework, so it cannot make two backends differ.
 """
 
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 from benchback.algorithms.dqn.config import Config, Hyper
+from benchback.algorithms.offpolicy import Experience
 
-
-class Transition(NamedTuple):
-    """What a rollout keeps of each step; time-major, `[T, E, ...]`."""
-
-    obs: Any
-    action: Any
-    reward: Any
-    terminated: Any
-    truncated: Any
-    final_obs: Any
-    """What the step led to, before any reset."""
-    episode_return: Any
-    """Return of the episode up to and including this step."""
-    episode_length: Any
-
-
-class Minibatch(NamedTuple):
-    """What is replayed, and what a gradient step learns from; `[B, ...]`."""
-
-    obs: Any
-    action: Any
-    reward: Any
-    next_obs: Any
-    terminated: Any
-    """Whether nothing follows."""
-
+Minibatch = Experience
+"""What a gradient step learns from is what is remembered; `[B, ...]`."""
 
 LOSS_METRICS = ("loss", "value", "target", "grad_norm")
 """What a gradient step reports; NaN in an iteration without one."""
-
-
-def replayable(batch: Transition, config: Config) -> Minibatch:
-    """The rollout as rows to be replayed, oldest first."""
-    terminated = batch.terminated
-    if config.truncation == "terminal":
-        terminated = terminated | batch.truncated
-    rows = Minibatch(batch.obs, batch.action, batch.reward, batch.final_obs, terminated)
-    return Minibatch(*(x.reshape(config.batch_size, *x.shape[2:]) for x in rows))
 
 
 def epsilon(math: ModuleType, inserted: Any, hyper: Hyper, config: Config) -> Any:

@@ -11,20 +11,18 @@ from jaxtyping import Array, Float, Key, Shaped, UInt32
 
 from benchback.agent import Agent, Metrics, Weights
 from benchback.algorithms.episodes import episode_metrics
+from benchback.algorithms.offpolicy import Experience, Transition, remembered
 from benchback.algorithms.td3.config import Config, Hyper
 from benchback.algorithms.td3.loss import (
     ACTOR_METRICS,
     METRICS,
-    Experience,
     Minibatch,
-    Transition,
     action_bounds,
     actor_loss,
     averaged,
     critic_loss,
     critic_target,
     minibatches,
-    remembered,
     smoothed,
 )
 from benchback.backends import xla

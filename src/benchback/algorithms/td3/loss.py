@@ -8,35 +8,10 @@ from math import isfinite
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from benchback.algorithms.offpolicy import Experience
 from benchback.algorithms.td3.config import Config, Hyper
 from benchback.envs.interface import Box, Env
 from benchback.errors import InputError
-
-
-class Transition(NamedTuple):
-    """What a rollout keeps of each step; time-major, `[T, E, ...]`."""
-
-    obs: Any
-    action: Any
-    reward: Any
-    terminated: Any
-    truncated: Any
-    final_obs: Any
-    """What the step led to, before any reset."""
-    episode_return: Any
-    """Return of the episode up to and including this step."""
-    episode_length: Any
-
-
-class Experience(NamedTuple):
-    """What is remembered of each step; `[capacity, ...]` in replay."""
-
-    obs: Any
-    action: Any
-    reward: Any
-    next_obs: Any
-    terminated: Any
-    """Whether nothing follows."""
 
 
 class Minibatch(NamedTuple):
@@ -67,14 +42,6 @@ def action_bounds(math: ModuleType, env: Env, dtype: Any) -> Any:
             "choose another environment, e.g. gymnax/Pendulum-v1"
         )
     return math.bounds(low, high, dtype)
-
-
-def remembered(batch: Transition, config: Config) -> Experience:
-    """The rollout as rows of replay, oldest first."""
-    bootstrap = config.truncation == "bootstrap"
-    terminated = batch.terminated if bootstrap else batch.terminated | batch.truncated
-    rows = Experience(batch.obs, batch.action, batch.reward, batch.final_obs, terminated)
-    return Experience(*(x.reshape(config.batch_size, *x.shape[2:]) for x in rows))
 
 
 def minibatches(rows: Experience, noise: Any, config: Config) -> Minibatch:

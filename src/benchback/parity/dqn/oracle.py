@@ -12,7 +12,8 @@ import numpy as np
 
 from benchback.agent import Weights
 from benchback.algorithms.dqn.config import Config
-from benchback.algorithms.dqn.loss import Minibatch, Transition
+from benchback.algorithms.dqn.loss import Minibatch
+from benchback.algorithms.offpolicy import Transition
 from benchback.parity import oracle
 from benchback.parity.deviation import section
 from benchback.parity.oracle import backward, forward, global_norm, parameters, widened

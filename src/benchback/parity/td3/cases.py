@@ -10,8 +10,9 @@ from itertools import pairwise
 import numpy as np
 
 from benchback.agent import Weights
+from benchback.algorithms.offpolicy import Transition
 from benchback.algorithms.td3.config import Config
-from benchback.algorithms.td3.loss import Minibatch, Transition
+from benchback.algorithms.td3.loss import Minibatch
 from benchback.parity.environment import ACTION_SIZE, BOX, OBSERVATION_SIZE
 from benchback.parity.oracle import fresh_adam, of_towers
 from benchback.parity.td3.oracle import CRITICS

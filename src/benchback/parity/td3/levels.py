@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 
 from benchback.agent import Weights
+from benchback.algorithms.offpolicy import Transition
 from benchback.algorithms.td3.config import Config
-from benchback.algorithms.td3.loss import METRICS, Transition
+from benchback.algorithms.td3.loss import METRICS
 from benchback.parity import deviation, environment
 from benchback.parity.deviation import Deviation, worst
 from benchback.parity.environment import ACTION_SIZE, BOX

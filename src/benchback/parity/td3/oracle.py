@@ -10,8 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from benchback.agent import Weights
+from benchback.algorithms.offpolicy import Experience, Transition
 from benchback.algorithms.td3.config import Config
-from benchback.algorithms.td3.loss import Experience, Minibatch, Transition
+from benchback.algorithms.td3.loss import Minibatch
 from benchback.envs.interface import Box
 from benchback.parity import oracle
 from benchback.parity.oracle import backward, forward, global_norm, of_towers, widened
