@@ -114,7 +114,8 @@ def write(results: dict[str, list[list[dict]]]) -> None:
         f"Made by `make learn` on {platform.processor() or platform.machine()}, {platform.python_implementation()} "
         f"{platform.python_version()}, one thread, each backend in its best mode with the "
         "default hyper-parameters. *Return* is the mean over the episodes that ended in the last 8192 steps "
-        "(actions sampled or explored), *greedy* the mean over 32 fresh episodes; both as mean and standard deviation over seeds.",
+        "(actions sampled or explored), *greedy* the mean over 32 fresh episodes; both as mean and standard deviation "
+        "over seeds.",
         "",
     ]
     for name, groups in results.items():
