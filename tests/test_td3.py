@@ -262,7 +262,7 @@ def through_termination(right: Any) -> Any:
 
 def moving_target(right: Any) -> Any:
     """A target of the right value whose gradient is not stopped."""
-    return lambda value1, value2, target: right(value1, value2, target + 0.5 * (value1 - still(value1)))
+    return lambda values, target: right(values, target + 0.5 * (values[0] - still(values[0])))
 
 
 def done_for_terminated(right: Any) -> Any:
@@ -465,7 +465,8 @@ def test_the_replay_is_written_in_place() -> None:
     for capacity in (100, 100_000):
         config = replace(cases.TINY, replay_capacity=capacity, update_after=20)
         agent = backend.units["chunk"](make(config, envs.make("probe/Target", config.num_envs, "jax")), 2)
-        program = jax.jit(agent.iterate, donate_argnums=0).lower(agent.init(0, None)).compile()
+        iterate: Any = agent.iterate
+        program: Any = jax.jit(iterate, donate_argnums=0).lower(agent.init(0, None)).compile()
         room.append(program.memory_analysis().temp_size_in_bytes)
     assert room[1] < room[0] + 10_000
 

@@ -50,7 +50,7 @@ class ActorCritic(eqx.Module):
     def head(self, obs: Shaped[Array, "O"]) -> Float[Array, "A"]:
         return self.actor(obs)
 
-    def values(self, obs: Shaped[Array, "O"], action: Float[Array, "A"]) -> tuple[Float[Array, ""], ...]:
+    def values(self, obs: Shaped[Array, "O"], action: Float[Array, "A"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
         both = jnp.concatenate([obs, action])
         return self.critic1(both).squeeze(-1), self.critic2(both).squeeze(-1)
 
@@ -58,7 +58,7 @@ class ActorCritic(eqx.Module):
         return self.critic1(jnp.concatenate([obs, action])).squeeze(-1)
 
 
-def part(model: ActorCritic, towers: tuple[bool, ...]) -> ActorCritic:
+def part(model: ActorCritic, towers: tuple[bool, ...]) -> Any:
     """The model with these towers only."""
     return eqx.filter(model, eqx.tree_at(lambda m: (m.actor, m.critic1, m.critic2), model, towers))
 
@@ -120,12 +120,12 @@ def make(config: Config, env: Env) -> Agent:
         target = aim(state.target, minibatch, state.hyper)
 
         def objective(model: ActorCritic) -> tuple[Float[Array, ""], Metrics]:
-            return critic_loss(*jax.vmap(model.values)(minibatch.obs, minibatch.action), target)
+            return critic_loss(jax.vmap(model.values)(minibatch.obs, minibatch.action), target)
 
         critics = part(state.model, CRITICS)
         gradient, metrics = eqx.filter_grad(objective, has_aux=True)(critics)
         step, critic_adam = critic_optimiser.update(gradient, state.critic_adam, hyper=state.hyper)
-        due = state.critic_adam.count % config.policy_delay == 0
+        due = jnp.asarray(state.critic_adam.count) % config.policy_delay == 0
         model = eqx.combine(eqx.apply_updates(critics, step), state.model)
         state = state._replace(model=model, critic_adam=critic_adam)
         state, delayed = jax.lax.cond(due, policy_step, no_policy_step, state, minibatch.obs)
@@ -133,7 +133,7 @@ def make(config: Config, env: Env) -> Agent:
 
     def aim(target: ActorCritic, minibatch: Minibatch, hyper: Hyper) -> Float[Array, "B"]:
         action = smoothed(math, policy(target, minibatch.next_obs), minibatch.noise, bounds, hyper)
-        return critic_target(math, *jax.vmap(target.values)(minibatch.next_obs, action), minibatch, hyper)
+        return critic_target(math, jax.vmap(target.values)(minibatch.next_obs, action), minibatch, hyper)
 
     def policy_step(state: State, obs: Shaped[Array, "B O"]) -> tuple[State, Metrics]:
         def objective(model: ActorCritic) -> tuple[Float[Array, ""], Metrics]:

@@ -38,6 +38,10 @@ def part(params: hk.Params, towers: tuple[str, ...]) -> hk.Params:
     return hk.data_structures.filter(lambda module, name, x: module.split("/")[0] in towers, params)
 
 
+def moved(params: hk.Params, step: Any) -> Any:
+    return optax.apply_updates(params, step)
+
+
 class Network(NamedTuple):
     """Separate towers for the policy and two values, as pure functions of the parameters."""
 
@@ -51,7 +55,7 @@ def network(hidden: tuple[int, ...], num_actions: int, dtype: jnp.dtype) -> Netw
     def head(obs: Shaped[Array, "B O"]) -> Float[Array, "B A"]:
         return MLP(hidden, num_actions, 0.01, dtype, name="actor", activation="relu")(obs)
 
-    def values(obs: Shaped[Array, "B O"], action: Float[Array, "B A"]) -> tuple[Float[Array, "B"], ...]:
+    def values(obs: Shaped[Array, "B O"], action: Float[Array, "B A"]) -> tuple[Float[Array, "B"], Float[Array, "B"]]:
         return value(obs, action, "critic1"), value(obs, action, "critic2")
 
     def value(obs: Shaped[Array, "B O"], action: Float[Array, "B A"], name: str = "critic1") -> Float[Array, "B"]:
@@ -124,20 +128,20 @@ def make(config: Config, env: Env) -> Agent:
         target = aim(state.target, minibatch, state.hyper)
 
         def objective(params: hk.Params) -> tuple[Float[Array, ""], Metrics]:
-            return critic_loss(*model.values(params, minibatch.obs, minibatch.action), target)
+            return critic_loss(model.values(params, minibatch.obs, minibatch.action), target)
 
         critics = part(state.params, CRITICS)
         gradient, metrics = jax.grad(objective, has_aux=True)(critics)
         step, critic_adam = critic_optimiser.update(gradient, state.critic_adam, hyper=state.hyper)
-        due = state.critic_adam.count % config.policy_delay == 0
-        params = hk.data_structures.merge(state.params, optax.apply_updates(critics, step))
+        due = jnp.asarray(state.critic_adam.count) % config.policy_delay == 0
+        params = hk.data_structures.merge(state.params, moved(critics, step))
         state = state._replace(params=params, critic_adam=critic_adam)
         state, delayed = jax.lax.cond(due, policy_step, no_policy_step, state, minibatch.obs)
         return state, metrics | {"critic_grad_norm": optax.tree.norm(gradient)} | delayed
 
     def aim(target: hk.Params, minibatch: Minibatch, hyper: Hyper) -> Float[Array, "B"]:
         action = smoothed(math, policy(target, minibatch.next_obs), minibatch.noise, bounds, hyper)
-        return critic_target(math, *model.values(target, minibatch.next_obs, action), minibatch, hyper)
+        return critic_target(math, model.values(target, minibatch.next_obs, action), minibatch, hyper)
 
     def policy_step(state: State, obs: Shaped[Array, "B O"]) -> tuple[State, Metrics]:
         def objective(params: hk.Params) -> tuple[Float[Array, ""], Metrics]:
@@ -146,7 +150,7 @@ def make(config: Config, env: Env) -> Agent:
         actor = part(state.params, ACTOR)
         gradient, metrics = jax.grad(objective, has_aux=True)(actor)
         step, actor_adam = actor_optimiser.update(gradient, state.actor_adam, hyper=state.hyper)
-        params = hk.data_structures.merge(state.params, optax.apply_updates(actor, step))
+        params = hk.data_structures.merge(state.params, moved(actor, step))
         target = math.polyak(state.target, params, 1 - state.hyper.polyak)
         state = state._replace(params=params, target=target, actor_adam=actor_adam)
         return state, metrics | {"actor_grad_norm": optax.tree.norm(gradient)}

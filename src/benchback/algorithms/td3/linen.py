@@ -39,6 +39,10 @@ def part(params: Params, towers: tuple[str, ...]) -> Params:
     return {name: params[name] for name in towers}
 
 
+def moved(params: Params, step: Any) -> Any:
+    return optax.apply_updates(params, step)
+
+
 class ActorCritic(nn.Module):
     """Separate towers for the policy and two values."""
 
@@ -57,7 +61,9 @@ class ActorCritic(nn.Module):
     def head(self, obs: Shaped[Array, "B O"]) -> Float[Array, "B A"]:
         return self.actor(obs)
 
-    def values(self, obs: Shaped[Array, "B O"], action: Float[Array, "B A"]) -> tuple[Float[Array, "B"], ...]:
+    def values(
+        self, obs: Shaped[Array, "B O"], action: Float[Array, "B A"]
+    ) -> tuple[Float[Array, "B"], Float[Array, "B"]]:
         both = jnp.concatenate([obs, action], -1)
         return self.critic1(both).squeeze(-1), self.critic2(both).squeeze(-1)
 
@@ -89,7 +95,7 @@ def make(config: Config, env: Env) -> Agent:
     def fresh(seed: UInt32[Array | np.ndarray | np.uint32, ""]) -> tuple[Any, ...]:
         key, model_key, env_key = jax.random.split(jax.random.key(seed), 3)
         blank = jnp.zeros((1, env.observation_size)), jnp.zeros((1, env.actions.size))
-        params = model.init(model_key, *blank)["params"]
+        params: Any = model.init(model_key, *blank)["params"]
         env_state = env.reset(env_key)
         replay = math.empty_replay(example(env_state.obs[0]), config.replay_capacity)
         adams = actor_optimiser.init(part(params, ACTOR)), critic_optimiser.init(part(params, CRITICS))
@@ -128,20 +134,20 @@ def make(config: Config, env: Env) -> Agent:
         target = aim(state.target, minibatch, state.hyper)
 
         def objective(params: Params) -> tuple[Float[Array, ""], Metrics]:
-            return critic_loss(*values(params, minibatch.obs, minibatch.action), target)
+            return critic_loss(values(params, minibatch.obs, minibatch.action), target)
 
         critics = part(state.params, CRITICS)
         gradient, metrics = jax.grad(objective, has_aux=True)(critics)
         step, critic_adam = critic_optimiser.update(gradient, state.critic_adam, hyper=state.hyper)
-        due = state.critic_adam.count % config.policy_delay == 0
-        params = state.params | optax.apply_updates(critics, step)
+        due = jnp.asarray(state.critic_adam.count) % config.policy_delay == 0
+        params = state.params | moved(critics, step)
         state = state._replace(params=params, critic_adam=critic_adam)
         state, delayed = jax.lax.cond(due, policy_step, no_policy_step, state, minibatch.obs)
         return state, metrics | {"critic_grad_norm": optax.tree.norm(gradient)} | delayed
 
     def aim(target: Params, minibatch: Minibatch, hyper: Hyper) -> Float[Array, "B"]:
         action = smoothed(math, policy(target, minibatch.next_obs), minibatch.noise, bounds, hyper)
-        return critic_target(math, *values(target, minibatch.next_obs, action), minibatch, hyper)
+        return critic_target(math, values(target, minibatch.next_obs, action), minibatch, hyper)
 
     def policy_step(state: State, obs: Shaped[Array, "B O"]) -> tuple[State, Metrics]:
         def objective(params: Params) -> tuple[Float[Array, ""], Metrics]:
@@ -151,7 +157,7 @@ def make(config: Config, env: Env) -> Agent:
         actor = part(state.params, ACTOR)
         gradient, metrics = jax.grad(objective, has_aux=True)(actor)
         step, actor_adam = actor_optimiser.update(gradient, state.actor_adam, hyper=state.hyper)
-        params = state.params | optax.apply_updates(actor, step)
+        params = state.params | moved(actor, step)
         target = math.polyak(state.target, params, 1 - state.hyper.polyak)
         state = state._replace(params=params, target=target, actor_adam=actor_adam)
         return state, metrics | {"actor_grad_norm": optax.tree.norm(gradient)}

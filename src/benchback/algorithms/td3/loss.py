@@ -47,7 +47,7 @@ def action_bounds(math: ModuleType, env: Env, dtype: Any) -> Any:
 def minibatches(rows: Experience, noise: Any, config: Config) -> Minibatch:
     """Rows for many gradient steps, `[U B, ...]`, and their noise `[U, B, A]`, as one minibatch for each."""
     shape = config.num_updates, config.minibatch_size
-    return Minibatch(*(x.reshape(*shape, *x.shape[1:]) for x in rows), noise)
+    return Minibatch(**{name: x.reshape(*shape, *x.shape[1:]) for name, x in rows._asdict().items()}, noise=noise)
 
 
 def smoothed(math: ModuleType, action: Any, noise: Any, bounds: Any, hyper: Hyper) -> Any:
@@ -55,13 +55,14 @@ def smoothed(math: ModuleType, action: Any, noise: Any, bounds: Any, hyper: Hype
     return math.blur(action, math.smoothing_noise(noise, hyper.target_noise, hyper.target_noise_clip), bounds)
 
 
-def critic_target(math: ModuleType, value1: Any, value2: Any, minibatch: Minibatch, hyper: Hyper) -> Any:
+def critic_target(math: ModuleType, values: tuple[Any, Any], minibatch: Minibatch, hyper: Hyper) -> Any:
     """What both critics aim at, given both targets' values of what follows."""
-    return math.twin_target(minibatch.reward, minibatch.terminated, value1, value2, hyper.gamma)
+    return math.twin_target(minibatch.reward, minibatch.terminated, *values, hyper.gamma)
 
 
-def critic_loss(value1: Any, value2: Any, target: Any) -> tuple[Any, dict[str, Any]]:
+def critic_loss(values: tuple[Any, Any], target: Any) -> tuple[Any, dict[str, Any]]:
     """mean (Q1 - y)^2 + mean (Q2 - y)^2, and its parts."""
+    value1, value2 = values
     loss = ((value1 - target) ** 2).mean() + ((value2 - target) ** 2).mean()
     return loss, {"critic_loss": loss, "value1": value1.mean(), "value2": value2.mean()}
 

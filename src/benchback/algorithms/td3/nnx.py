@@ -48,7 +48,9 @@ class ActorCritic(nnx.Module):
     def head(self, obs: Shaped[Array, "B O"]) -> Float[Array, "B A"]:
         return self.actor(obs)
 
-    def values(self, obs: Shaped[Array, "B O"], action: Float[Array, "B A"]) -> tuple[Float[Array, "B"], ...]:
+    def values(
+        self, obs: Shaped[Array, "B O"], action: Float[Array, "B A"]
+    ) -> tuple[Float[Array, "B"], Float[Array, "B"]]:
         both = jnp.concatenate([obs, action], -1)
         return self.critic1(both).squeeze(-1), self.critic2(both).squeeze(-1)
 
@@ -135,7 +137,7 @@ def make(config: Config, env: Env) -> Agent:
         target = aim(state.target, minibatch, hyper)
 
         def objective(model: ActorCritic) -> tuple[Float[Array, ""], Metrics]:
-            return critic_loss(*model.values(minibatch.obs, minibatch.action), target)
+            return critic_loss(model.values(minibatch.obs, minibatch.action), target)
 
         due = state.critic_adam.opt_state.count[...] % config.policy_delay == 0
         gradient, metrics = nnx.grad(objective, argnums=nnx.DiffState(0, CRITICS), has_aux=True)(state.model)
@@ -145,7 +147,7 @@ def make(config: Config, env: Env) -> Agent:
 
     def aim(target: ActorCritic, minibatch: Minibatch, hyper: Hyper) -> Float[Array, "B"]:
         action = smoothed(math, policy(target, minibatch.next_obs), minibatch.noise, bounds, hyper)
-        return critic_target(math, *target.values(minibatch.next_obs, action), minibatch, hyper)
+        return critic_target(math, target.values(minibatch.next_obs, action), minibatch, hyper)
 
     def policy_step(state: State, obs: Shaped[Array, "B O"]) -> Metrics:
         hyper = state.hyper.get_value()

@@ -122,14 +122,14 @@ def make(config: Config, env: Env, put: Replace = pytorch.keep) -> Agent:
     @torch.no_grad()
     def aim(target: ActorCritic, minibatch: Minibatch, hyper: Hyper) -> Float[Tensor, "B"]:
         action = smoothed(math, policy(target, minibatch.next_obs), minibatch.noise, bounds, hyper)
-        return critic_target(math, *target.values(minibatch.next_obs, action), minibatch, hyper)
+        return critic_target(math, target.values(minibatch.next_obs, action), minibatch, hyper)
 
     aim = put("objective", aim)
 
     def critic_objective(
         model: ActorCritic, minibatch: Minibatch, target: Float[Tensor, "B"]
     ) -> tuple[Float[Tensor, ""], Metrics]:
-        return critic_loss(*model.values(minibatch.obs, minibatch.action), target)
+        return critic_loss(model.values(minibatch.obs, minibatch.action), target)
 
     critic_objective = put("objective", critic_objective)
 

@@ -158,7 +158,8 @@ def remember(memory: Memory, batch: Transition, config: Config) -> Memory:
 def recalled(memory: Memory, places: np.ndarray, noise: np.ndarray) -> Minibatch:
     """The rows at the given places, and the noise."""
     rows = [memory.rows[int(place)] for place in places]
-    return Minibatch(*(np.array(column) for column in zip(*rows, strict=True)), noise)
+    obs, action, reward, next_obs, terminated = (np.array(column) for column in zip(*rows, strict=True))
+    return Minibatch(obs, action, reward, next_obs, terminated, noise)
 
 
 def update(
