@@ -49,7 +49,7 @@ class ActorCritic(eqx.Module):
         return self.critic(obs).squeeze(-1)
 
 
-def parts(model: ActorCritic) -> tuple[ActorCritic, ActorCritic]:
+def parts(model: ActorCritic) -> tuple[Any, Any]:
     """The policy and the value, each a model that lacks the other."""
     return eqx.partition(model, eqx.tree_at(lambda m: m.critic, jax.tree.map(lambda _: True, model), replace=False))
 

@@ -128,7 +128,7 @@ def make(config: Config, env: Env) -> Agent:
 
         gradient, metrics = jax.grad(objective, has_aux=True)(of_policy(state.params))
         step, adam = actor_optimiser.update(gradient, state.actor_adam, hyper=state.hyper)
-        moved = optax.apply_updates(of_policy(state.params), step)
+        moved: Any = optax.apply_updates(of_policy(state.params), step)
         change = policy_change(math, policy, actor(moved, minibatch.obs), minibatch)
         state = state._replace(params=moved._replace(critic=state.params.critic), actor_adam=adam)
         return state, metrics | change | {"actor_grad_norm": optax.tree.norm(gradient)}
@@ -139,7 +139,7 @@ def make(config: Config, env: Env) -> Agent:
 
         gradient, metrics = jax.grad(objective, has_aux=True)(of_value(state.params))
         step, adam = critic_optimiser.update(gradient, state.critic_adam, hyper=state.hyper)
-        moved = optax.apply_updates(of_value(state.params), step)
+        moved: Any = optax.apply_updates(of_value(state.params), step)
         state = state._replace(params=state.params._replace(critic=moved.critic), critic_adam=adam)
         return state, metrics | {"critic_grad_norm": optax.tree.norm(gradient)}
 

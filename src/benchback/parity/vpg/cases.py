@@ -131,11 +131,11 @@ def single_steps(kind: Kind) -> list[Case]:
     ]
 
 
-def twenty_steps(kind: Kind) -> tuple[Weights, list[Minibatch]]:
-    """Weights, and twenty minibatches."""
+def ten_steps(kind: Kind) -> tuple[Weights, list[Minibatch]]:
+    """Weights, and ten minibatches: twenty with those of the other kind."""
     random = np.random.default_rng(1)
     weights = network(random, kind)
-    return weights, [minibatch(weights, random, kind) for _ in range(20)]
+    return weights, [minibatch(weights, random, kind) for _ in range(10)]
 
 
 def _rounded(x: np.ndarray) -> np.ndarray:
