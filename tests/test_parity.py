@@ -62,7 +62,7 @@ FORWARD = {"greedy", "log_prob", "value", "final_value", "initial_kernel", "init
 ROWS_ONCE = {"metric/value_loss", "metric/entropy", "metric/approximate_kl", "metric/clip_fraction", "count"}
 
 
-def expected_quantities(backend: str, level: str) -> set[str]:
+def expected_quantities(backend: str, level: str, dtype: str) -> set[str]:
     """What a backend cannot leave out."""
     spec = BACKENDS[backend]
     whole = LOSS | EPISODES | STATE
@@ -78,7 +78,8 @@ def expected_quantities(backend: str, level: str) -> set[str]:
         "L3": whole | apart,
         "L4": {f"{q}/{m}/{u}" for q in STATE | {"metric", "episode", "greedy"} for m, u in executions},
     }[level]
-    return discrete | {f"{quantity}/box" for quantity in of_real_actions(spec, level)}
+    boxed = set() if (level, dtype) == ("L4", "float64") else of_real_actions(spec, level)
+    return discrete | {f"{quantity}/box" for quantity in boxed}
 
 
 def of_real_actions(spec: Spec, level: str) -> set[str]:
@@ -99,7 +100,7 @@ def of_real_actions(spec: Spec, level: str) -> set[str]:
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_backend_is_within_tolerance_in_every_quantity(backend: str, level: str, dtype: str) -> None:
     found = [row for row in rows(dtype) if (row.backend, row.level) == (backend, level)]
-    assert {row.quantity for row in found} >= expected_quantities(backend, level)
+    assert {row.quantity for row in found} >= expected_quantities(backend, level, dtype)
     assert [row for row in found if not row.ok] == []
 
 

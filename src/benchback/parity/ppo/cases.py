@@ -176,12 +176,16 @@ def _unlike_each_other(obs: np.ndarray) -> np.ndarray:
 
 
 def single_steps(kind: Kind = "discrete") -> list[Case]:
-    """Every kind of minibatch, a fresh Adam and one midway, under both settings of the switches."""
+    """Every kind of minibatch, a fresh Adam and one midway, under both settings of the switches.
+
+    No switch is about actions: with real-valued ones, under one setting.
+    """
     random = np.random.default_rng(0)
     weights = network(random, kind)
     data = [make(weights, random) for make in (near, far, binary)]
     starts = [(weights, minibatch) for minibatch in data] + [(midway(weights, random), data[0])]
-    return [Case(config, *start) for config in (BASE, PLAIN) for start in starts]
+    configs = (BASE, PLAIN) if kind == "discrete" else (BASE,)
+    return [Case(config, *start) for config in configs for start in starts]
 
 
 def twenty_steps(kind: Kind = "discrete") -> tuple[Weights, list[Minibatch]]:
