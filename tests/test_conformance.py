@@ -287,13 +287,19 @@ def of_simulation(library: Any) -> Library:
 def of_brax(name: str) -> Library:
     import brax.envs
 
-    return of_simulation(brax.envs.get_environment(name, backend="spring"))
+    from benchback.envs.physics import quietly
+
+    with quietly():
+        return of_simulation(brax.envs.get_environment(name, backend="spring"))
 
 
 def of_playground(name: str) -> Library:
     from mujoco_playground import registry
 
-    return of_simulation(registry.load(name, config_overrides={"impl": "jax"}))
+    from benchback.envs.physics import quietly
+
+    with quietly():
+        return of_simulation(registry.load(name, config_overrides={"impl": "jax"}))
 
 
 def of_navix(name: str) -> Library:
