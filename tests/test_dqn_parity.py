@@ -301,8 +301,13 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("backend", FAMILIES)
-@pytest.mark.parametrize("mistake", MISTAKES)
+ONCE = ("done_for_terminated", "twice_the_period", "at_once", "over_the_whole_run")
+"""Made in code that both families share, or much like another: in one family, the one that compiles nothing."""
+
+
+@pytest.mark.parametrize(
+    ("mistake", "backend"), [(m, b) for m in MISTAKES for b in FAMILIES if b == "pytorch" or m not in ONCE]
+)
 def test_mistake_is_caught(mistake: str, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     level, module, name, wrong, quantity = MISTAKES[mistake]
     assert caught_without_mistake(backend, level) == set()
