@@ -16,10 +16,11 @@ from jaxtyping import install_import_hook  # noqa: E402
 
 install_import_hook("benchback", "beartype.beartype")
 
+import gc  # noqa: E402
 import shutil  # noqa: E402
 import subprocess  # noqa: E402
 import sys  # noqa: E402
-from collections.abc import Callable  # noqa: E402
+from collections.abc import Callable, Iterator  # noqa: E402
 from pathlib import Path  # noqa: E402
 
 import pytest  # noqa: E402
@@ -30,6 +31,18 @@ from benchback.algorithms.ppo.config import Config  # noqa: E402
 def pytest_unconfigure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         shutil.rmtree(os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _forgetting(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Drops what a file has compiled when it is done: a process that keeps thousands of programs runs out of maps."""
+    yield
+    for value in vars(request.module).values():
+        if hasattr(value, "cache_clear"):
+            value.cache_clear()
+    if "jax" in sys.modules:
+        sys.modules["jax"].clear_caches()
+    gc.collect()
 
 
 TINY = Config(num_envs=4, num_steps=8, num_minibatches=2, num_epochs=2, num_iterations=6, hidden_sizes=(8, 8))
