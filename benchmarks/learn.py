@@ -61,7 +61,7 @@ VPG_CARTPOLE = {
     "actor_learning_rate": 1e-2,
     "critic_learning_rate": 1e-2,
 }
-TD3_PENDULUM = {"hidden_sizes": [64, 64], "num_iterations": 300, "start_steps": 1000, "replay_capacity": 20_000}
+TD3_PENDULUM = {"hidden_sizes": [64, 64], "num_iterations": 500, "start_steps": 1000, "replay_capacity": 20_000}
 TASKS = {
     "ppo-cartpole": Task("ppo", "gymnax/CartPole-v1", "return", 475, 5),
     "ppo-breakout": Task("ppo", "gymnax/Breakout-MinAtar", "return", 5, 2, {"num_iterations": 50}),
