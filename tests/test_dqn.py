@@ -150,7 +150,7 @@ def test_the_share_of_random_actions_falls_linearly_to_its_last(name: str, inser
 @pytest.mark.parametrize(("math", "source"), [(jax_math, jax.random.key(0)), (torch_math, torch.Generator())])
 def test_every_action_is_explored_equally_often(math: Any, source: Any) -> None:
     epsilon = (jax.numpy if math is jax_math else torch).asarray(0.75)
-    explored = np.asarray(math.exploration(source, epsilon, (4, 3000), 3))
+    explored = np.asarray(math.epsilon_noise(source, epsilon, (4, 3000), 3))
     share = [(explored == action).mean() for action in (-1, 0, 1, 2)]
     np.testing.assert_allclose(share, 0.25, atol=0.02)
 
