@@ -73,7 +73,8 @@ def value_of(probe: str, obs: np.ndarray) -> np.ndarray:
     }[probe]
 
 
-@pytest.mark.parametrize("probe", envs.SUITES["probe"])
+# What CutTarget is worth to a policy that draws its actions depends on how widely it still draws.
+@pytest.mark.parametrize("probe", [name for name in envs.SUITES["probe"] if name != "CutTarget"])
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_backend_learns_the_known_value(backend: str, probe: str) -> None:
     batch = learnt(backend, probe).batch
@@ -107,12 +108,12 @@ def test_without_bootstrapping_through_truncation_the_probe_fails(backend: str) 
 @pytest.mark.parametrize(("backend", "probe"), [(b, p) for b in ("purejax", "pytorch") for p in envs.SUITES["probe"]])
 def test_probe_is_what_it_says(backend: str, probe: str) -> None:
     batch = learnt(backend, probe).batch
-    length = {"TwoStep": 2, "Truncated": 2}.get(probe, 1)
+    length = {"TwoStep": 2, "Truncated": 2, "CutTarget": 2}.get(probe, 1)
     done = batch.terminated | batch.truncated
     assert (batch.episode_length[done] == length).all()
     assert done.mean() == 1 / length
-    assert batch.truncated.any() == (probe == "Truncated")
-    assert batch.terminated.any() == (probe != "Truncated")
+    assert batch.truncated.any() == (probe in ("Truncated", "CutTarget"))
+    assert batch.terminated.any() == (probe not in ("Truncated", "CutTarget"))
     if probe == "ObsReward":
         assert np.array_equal(batch.reward, batch.obs[..., 0])
         assert set(batch.reward.ravel()) == {-1.0, 1.0}
