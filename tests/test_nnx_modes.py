@@ -96,7 +96,7 @@ def minibatch(seed: int) -> Minibatch:
 
 
 def assert_close(actual: Metrics, expected: Metrics) -> None:
-    assert list(actual) == list(expected)
+    assert actual.keys() == expected.keys()
     for name in expected:
         np.testing.assert_allclose(actual[name], expected[name], err_msg=name, **TOLERANCE)
 
