@@ -6,6 +6,10 @@ from typing import Any
 from benchback.algorithms.ppo.config import Config
 
 
+UNUSED = ("initial_log_std", "normalise_obs", "normalise_reward")
+"""Fields without a meaning in these workloads: actions are discrete, and nothing is normalised."""
+
+
 @dataclass(frozen=True)
 class Workload:
     """A training that can be asked of any PPO."""
@@ -18,7 +22,7 @@ class Workload:
     def to_dict(self, seed: int) -> dict[str, Any]:
         """Flat and JSON-able: what a program is told."""
         flat = {name: list(x) if isinstance(x, tuple) else x for name, x in asdict(self.config).items()}
-        return {"env": self.env, "seed": seed} | flat
+        return {"env": self.env, "seed": seed} | {name: x for name, x in flat.items() if name not in UNUSED}
 
     def shortened(self, num_iterations: int) -> "Workload":
         """The same work for fewer iterations."""
