@@ -69,7 +69,7 @@ def test_backend_is_within_tolerance_in_every_quantity(backend: str, level: str,
 def executed(backend: str, wanted: list[tuple[str, str]] | None) -> list[tuple[str, float]]:
     """What is off in the wanted executions, without LLVM's optimiser."""
     with computing("float64", optimised=False):
-        found = list(executions(Subject("dqn", backend, "float64", {}), cases.TINY, wanted=wanted))
+        found = list(executions(Subject("dqn", backend, "float64", {}), cases.TINY, chosen=wanted))
     allowed = TOLERANCE["float64"]["L4"]
     return [(name, off) for name, off in found if not off <= allowed[name.partition("/")[0]]] if found else [("", 1.0)]
 

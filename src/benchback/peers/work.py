@@ -5,7 +5,6 @@ from typing import Any
 
 from benchback.algorithms.ppo.config import Config
 
-
 UNUSED = ("initial_log_std", "normalise_obs", "normalise_reward")
 """Fields without a meaning in these workloads: actions are discrete, and nothing is normalised."""
 

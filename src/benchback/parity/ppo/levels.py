@@ -188,6 +188,7 @@ def _iterations(subject: Subject, config: Config, kind: cases.Kind) -> Iterator[
     expected = cases.network(np.random.default_rng(5), kind)
     history = _history(subject, config, kind, expected)
     reference = _history(replace(subject, backend=REFERENCE), config, kind, expected)
+    expected |= oracle.nothing_seen(config)
     deviations, before = [], []
     for ours, theirs, following in zip(history, reference, history[1:], strict=False):
         last_obs = following.batch.obs[0]

@@ -182,6 +182,16 @@ def update(
 # Normalisation.
 
 
+def nothing_seen(config: Config) -> Weights:
+    """Statistics before the first rollout: mean 0 and variance 1, which change numbers by 5e-9 of themselves only."""
+    result: Weights = {}
+    if config.normalise_obs:
+        result |= {"normaliser/obs/mean": np.zeros(()), "normaliser/obs/variance": np.ones(())}
+    if config.normalise_reward:
+        result |= {"normaliser/discounted_return/variance": np.ones(())}
+    return result
+
+
 def visible(weights: Weights, obs: np.ndarray) -> np.ndarray:
     """Observations as the networks see them: less the mean, over the standard deviation, clipped to +-10."""
     if "normaliser/obs/mean" not in weights:
