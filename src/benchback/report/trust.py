@@ -114,8 +114,8 @@ def ease_table(source: Source) -> pl.DataFrame:
                 late = float(np.nansum(compiles[1:])) if len(compiles) else np.nan
                 wait = marks["first_call"] - marks.get("imported", 0.0), marks.get("imported", np.nan), late
                 measured.setdefault(cell.run["backend"], []).append(wait)
-    rows = []
-    for row in ease_rows():
+    rows, told = [], {cell.run["algorithm"] for cell in source.cells.values()}
+    for row in (row for row in ease_rows() if row["algorithm"] in told):
         found = np.array(measured.get(row["backend"], [(np.nan,) * 3]))
         names = ("first_step_s", "import_s", "recompiles")
         rows.append(row | {name: float(x) for name, x in zip(names, np.median(found, axis=0), strict=True)})
