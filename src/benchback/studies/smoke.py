@@ -10,7 +10,7 @@ STUDY = Study(
         Product(
             label="smoke",
             axes={"variant": variants(tuple(BACKENDS))},
-            fixed={"env": "gymnax/CartPole-v1", "model": "small", "num_iterations": 16},
+            fixed={"env": "gymnax/CartPole-v1", "model": "small", "num_iterations": 32},
         ),
     ),
     min_blocks=2,
