@@ -379,3 +379,4 @@ def test_the_default_is_the_published_setting() -> None:
     assert (config.num_transitions, config.batch_size, config.hidden) == (500_000, 10, (120, 84))
     assert (config.target_every, config.learning_starts, config.gradient_rows) == (500, 10_000, 128)
     assert config.learning_iterations == 50_000 - 999
+    assert Config(model="small").hidden == (64, 64)

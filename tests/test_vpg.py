@@ -528,7 +528,7 @@ def test_cartpole_reaches_195_within_100k_steps(name: str) -> None:
 
 def test_sizes_are_the_algorithm_s_own_unless_another_is_asked_for() -> None:
     assert Config().hidden == (128, 64)
-    assert Config(model="medium", hidden_sizes=()).hidden == (256, 256, 256)
+    assert Config(model="medium").hidden == (256, 256, 256)
     assert Config(model="medium", hidden_sizes=(64, 32)).hidden == (64, 32)
     assert Config().batch_size == 5000
     assert Config().updates_per_iteration == 81

@@ -234,14 +234,14 @@ def ease() -> list[Figure]:
 
 
 def _bars(field: str, title: str, words: str) -> Any:
-    """A bar for each backend with words at its end."""
+    """A bar for each implementation with words at its end."""
     base = chart("ease").transform_filter(f"isValid(datum.{field})").transform_calculate(words=words)
-    y = alt.Y("backend:N", sort=None, title=None, axis=alt.Axis(ticks=False, domain=False))
+    y = alt.Y("implementation:N", sort=None, title=None, axis=alt.Axis(ticks=False, domain=False))
     x = alt.X(f"{field}:Q", title=title, axis=alt.Axis(tickCount=6))
-    about = tips("backend:N", "lines:Q", "concepts:Q", "first_step_s:Q", "recompiles:Q")
+    about = tips("algorithm:N", "backend:N", "lines:Q", "concepts:Q", "first_step_s:Q", "recompiles:Q")
     bars = base.mark_bar(size=16).encode(y=y, x=x, color=colour(None), tooltip=about)
     text = base.mark_text(align="left", dx=4, fontSize=10).encode(y=y, x=x, text=alt.Text("words:N"))
-    return alt.layer(bars, text).properties(width=WIDTH - 150, height=170)
+    return alt.layer(bars, text).properties(width=WIDTH - 150, height=alt.Step(28))
 
 
 def provenance() -> Figure:

@@ -106,18 +106,19 @@ def failures_table(source: Source) -> pl.DataFrame:
 
 def ease_table(source: Source) -> pl.DataFrame:
     """Lines and concepts of every implementation, seconds until its first step is done, and compilations after it."""
-    measured: dict[str, list[tuple[float, float, float]]] = {}
+    measured: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
     for cell, runs in by_cell(source):
         for ran in runs:
             if ran.sampled and cell.run["mode"] not in ("none", "eager"):
                 marks, compiles = ran.sampled.marks, ran.sampled.compiles
                 late = float(np.nansum(compiles[1:])) if len(compiles) else np.nan
                 wait = marks["first_call"] - marks.get("imported", 0.0), marks.get("imported", np.nan), late
-                measured.setdefault(cell.run["backend"], []).append(wait)
+                measured.setdefault((cell.run["algorithm"], cell.run["backend"]), []).append(wait)
     rows, told = [], {cell.run["algorithm"] for cell in source.cells.values()}
     for row in (row for row in ease_rows() if row["algorithm"] in told):
-        found = np.array(measured.get(row["backend"], [(np.nan,) * 3]))
+        found = np.array(measured.get((row["algorithm"], row["backend"]), [(np.nan,) * 3]))
         names = ("first_step_s", "import_s", "recompiles")
+        row["implementation"] = row["backend"] if len(told) == 1 else f"{row['algorithm']} {row['backend']}"
         rows.append(row | {name: float(x) for name, x in zip(names, np.median(found, axis=0), strict=True)})
     return frame(rows)
 

@@ -13,6 +13,8 @@ from benchback.algorithms.fields import (
 )
 from benchback.errors import InputError
 
+SIZES = {"published": (120, 84), **MODEL_SIZES}
+
 
 class Hyper(NamedTuple):
     """The float hyper-parameters, carried in the state so that a population may differ in them."""
@@ -54,9 +56,9 @@ class Config:
     """Share of the online network in such an update; 1 copies it."""
     double: bool = False
     """Let the online network choose the action whose value the target network estimates."""
-    model: Literal["small", "medium", "large"] = "small"
-    """Hidden layers where hidden_sizes is empty: small (64, 64), medium (256, 256, 256), large six of 1024."""
-    hidden_sizes: tuple[int, ...] = (120, 84)
+    model: Literal["published", "small", "medium", "large"] = "published"
+    """Hidden layers: published (120, 84), small (64, 64), medium (256, 256, 256), large six of 1024."""
+    hidden_sizes: tuple[int, ...] = ()
     """Hidden layers given explicitly; overrides model when not empty."""
     learning_rate: float = 2.5e-4
     """Adam's step size, at first if it is annealed."""
@@ -124,7 +126,7 @@ class Config:
     @property
     def hidden(self) -> tuple[int, ...]:
         """Widths of the hidden layers."""
-        return self.hidden_sizes or MODEL_SIZES[self.model]
+        return self.hidden_sizes or SIZES[self.model]
 
     def playing(self, num_envs: int) -> "Config":
         """The same agent in other environments, to be watched, not trained."""

@@ -12,6 +12,8 @@ from benchback.algorithms.fields import (
     check_shares,
 )
 
+SIZES = {"published": (128, 64), **MODEL_SIZES}
+
 
 class Hyper(NamedTuple):
     """The float hyper-parameters, carried in the state so that a population may differ in them."""
@@ -39,10 +41,10 @@ class Config:
     """Iterations of rollout and update."""
     num_value_steps: int = 80
     """Gradient steps of the value per iteration, each on the whole batch; the policy takes one."""
-    model: Literal["small", "medium", "large"] = "small"
-    """Hidden layers where hidden_sizes is empty: small (64, 64), medium (256, 256, 256), large six of 1024."""
-    hidden_sizes: tuple[int, ...] = (128, 64)
-    """Hidden layers of actor and critic; overrides model when not empty."""
+    model: Literal["published", "small", "medium", "large"] = "published"
+    """Hidden layers: published (128, 64), small (64, 64), medium (256, 256, 256), large six of 1024."""
+    hidden_sizes: tuple[int, ...] = ()
+    """Hidden layers given explicitly; overrides model when not empty."""
     actor_learning_rate: float = 3e-4
     """Step size of the policy's Adam."""
     critic_learning_rate: float = 1e-3
@@ -90,7 +92,7 @@ class Config:
     @property
     def hidden(self) -> tuple[int, ...]:
         """Widths of the hidden layers."""
-        return self.hidden_sizes or MODEL_SIZES[self.model]
+        return self.hidden_sizes or SIZES[self.model]
 
     def playing(self, num_envs: int) -> "Config":
         """The same agent in other environments, to be watched, not trained."""
