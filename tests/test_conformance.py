@@ -1,7 +1,8 @@
 """Every suite through one interface: what each of its environments must keep, and the library's own transitions.
 
 A subject says what is known of an environment; everything else is asked through `Env`, so that a suite joins by a line
-in SUBJECTS, and by a function in LIBRARIES that steps the library directly.
+in SUBJECTS, and by a function in LIBRARIES that steps the library directly. What is special about environments that live
+in Python, the transitions of their libraries among it, is in test_host_envs.py.
 """
 
 import subprocess
@@ -38,8 +39,6 @@ class Subject:
     """Ends no episode before the limit."""
     same_start: bool = False
     """Whether every episode begins in one state."""
-    host: bool = False
-    """Whether it is stepped from Python, outside any program."""
     tolerance: float = 1e-5
     """Of observations against the library's, where they come from differently compiled programs."""
 
@@ -70,6 +69,10 @@ SUBJECTS = [
     Subject("navix/Navix-Empty-8x8-v0", 100, always(2), same_start=True),
     Subject("navix/Navix-Empty-Random-6x6-v0", 100, always(0)),
     Subject("playground/CartpoleBalance", 1000, nothing(1)),
+    Subject("gymnasium/CartPole-v1", 500, pushing),
+    Subject("gymnasium/HalfCheetah-v5", 1000, nothing(6)),
+    Subject("envpool/CartPole-v1", 500, pushing),
+    Subject("envpool/HalfCheetah-v4", 1000, nothing(6)),
 ]
 SLOW = [
     Subject("brax/halfcheetah", 1000, nothing(6), tolerance=1e-3),
@@ -108,7 +111,7 @@ class Made(NamedTuple):
 @cache
 def made(subject: Subject) -> Made:
     env = envs.make(subject.id, NUM_ENVS, "torch" if subject.id.startswith("torch/") else "jax")
-    compiled = jax.jit if env.framework == "jax" and not subject.host else lambda function: function
+    compiled = jax.jit if env.framework == "jax" else lambda function: function
     return Made(env, compiled(env.reset), compiled(env.step))
 
 

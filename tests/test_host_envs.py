@@ -122,43 +122,6 @@ def test_time_limits_truncate_and_do_not_terminate() -> None:
     assert np.flatnonzero(cheetah.truncated[:, 0]).tolist() == [999]
 
 
-@pytest.mark.parametrize("id", [CARTPOLE, "envpool/CartPole-v1"])
-def test_resets_are_fresh_and_copies_have_lives_of_their_own(id: str) -> None:
-    first, _, found = played(id, num_steps=150)
-    starts = np.concatenate([first, found.obs[found.terminated]])
-    assert len(starts) > 15
-    assert len(np.unique(starts, axis=0)) == len(starts)
-    assert np.abs(starts).max() <= 0.05
-
-
-@pytest.mark.parametrize("id", [CARTPOLE, "envpool/CartPole-v1"])
-def test_a_seed_gives_the_same_episodes_and_another_seed_others(id: str) -> None:
-    (a, _, steps_a), (b, _, steps_b), (c, _, _) = (played(id, num_steps=40, seed=seed) for seed in (1, 1, 2))
-    np.testing.assert_array_equal(a, b)
-    np.testing.assert_array_equal(steps_a.obs, steps_b.obs)
-    assert (a != c).any()
-
-
-def test_episode_statistics_are_sums_over_the_episode() -> None:
-    _, _, found = played("gymnasium/Hopper-v5", num_steps=80)
-    for e in range(NUM_ENVS):
-        total, length = np.float32(0), 0
-        for t in range(80):
-            total, length = total + found.reward[t, e], length + 1
-            assert (found.episode_return[t, e], found.episode_length[t, e]) == (total, length)
-            if found.terminated[t, e] | found.truncated[t, e]:
-                total, length = np.float32(0), 0
-
-
-def test_one_copy_does_not_see_the_actions_of_another() -> None:
-    action = np.zeros((5, NUM_ENVS), int)
-    other = action.copy()
-    other[:, 1] = 1
-    a, b = played(CARTPOLE, action)[2], played(CARTPOLE, other)[2]
-    np.testing.assert_array_equal(a.final_obs[:, [0, 2]], b.final_obs[:, [0, 2]])
-    assert (a.final_obs[:, 1] != b.final_obs[:, 1]).any()
-
-
 def through(framework: str, id: str, action: np.ndarray) -> tuple[Any, list[Any]]:
     """The environment and its outcomes as the framework sees them; in JAX from inside a compiled loop."""
     env = envs.make(id, NUM_ENVS, framework)
