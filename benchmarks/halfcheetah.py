@@ -1,7 +1,7 @@
-"""How far a HalfCheetah gets on a small budget: TD3 in plain JAX; writes docs/learning/halfcheetah.csv and .png.
+"""How far a HalfCheetah gets on a small budget: TD3 and PPO; writes docs/learning/halfcheetah.csv and .png.
 
-`python benchmarks/halfcheetah.py --steps 200000 --seeds 3`: each seed in turn; the greedy return is that of ten fresh
-episodes, twenty times along a training, outside of the clock.
+`python benchmarks/halfcheetah.py`: each algorithm and seed in turn; the greedy return is that of ten fresh episodes,
+twenty times along a training, outside of the clock. What is in the csv is not run again: remove it to start anew.
 """
 
 import argparse
@@ -13,28 +13,42 @@ from typing import Any
 
 from rich.progress import Progress
 
+from benchback import registry
 from benchback.cli.arguments import limit_threads
 from benchback.train import Run, evaluate, train
 
 FOLDER = Path(__file__).parent.parent / "docs" / "learning"
 POINTS = 20
+FIELDS: dict[str, dict[str, Any]] = {
+    "td3": {},
+    "ppo": {
+        "num_envs": 8,
+        "num_steps": 256,
+        "num_minibatches": 32,
+        "learning_rate": 3e-4,
+        "entropy_coefficient": 0.0,
+        "normalise_obs": True,
+        "normalise_reward": True,
+    },
+}
+"""Algorithm -> where it differs from its defaults: for PPO what is usual with MuJoCo."""
+STEPS = {"td3": 200_000, "ppo": 1_000_000}
 
 
-def learn(env: str, backend: str, steps: int, seed: int, progress: Progress) -> list[dict[str, Any]]:
+def learn(fields: dict[str, Any], steps: int, progress: Progress) -> list[dict[str, Any]]:
     """The greedy return along one training."""
-    run = Run.from_dict(
-        {"algorithm": "td3", "env": env, "backend": backend, "seed": seed, "num_iterations": steps // 50}
-    )
+    per_iteration = Run.from_dict(fields).config.batch_size
+    run = Run.from_dict(fields | {"num_iterations": steps // per_iteration})
     apart = max(1, run.config.num_iterations // POINTS)
-    task = progress.add_task(f"seed {seed}", total=run.config.num_iterations)
+    task = progress.add_task(f"{run.algorithm} seed {run.seed}", total=run.config.num_iterations)
     rows, started, aside_s = [], time.perf_counter(), 0.0
     for at in train(run):
         progress.update(task, completed=at.iteration)
         if at.iteration % apart == 0:
             spent_s, paused = time.perf_counter() - started - aside_s, time.perf_counter()
-            returns = evaluate(run, at.export(), episodes=10, seed=1000 + seed, max_steps=1000)
-            row = {"seed": seed, "env_steps": at.iteration * run.config.batch_size, "seconds": round(spent_s, 1)}
-            rows.append(row | {"greedy_return": round(float(returns.mean()), 1)})
+            returns = evaluate(run, at.export(), episodes=10, seed=1000 + run.seed, max_steps=1000)
+            row = {"algorithm": run.algorithm, "seed": run.seed, "env_steps": at.iteration * per_iteration}
+            rows.append(row | {"seconds": round(spent_s, 1), "greedy_return": round(float(returns.mean()), 1)})
             progress.console.print(rows[-1])
             aside_s += time.perf_counter() - paused
     return rows
@@ -44,7 +58,9 @@ def draw(rows: list[dict[str, Any]], title: str, out: Path) -> None:
     """Mean and range over seeds against steps."""
     import altair as alt
 
-    base = alt.Chart(alt.Data(values=rows)).encode(x=alt.X("env_steps:Q", title="environment steps"))
+    base = alt.Chart(alt.Data(values=rows)).encode(
+        x=alt.X("env_steps:Q", title="environment steps"), color=alt.Color("algorithm:N", title=None)
+    )
     band = base.mark_area(opacity=0.2).encode(
         y=alt.Y("min(greedy_return):Q", title="greedy return"), y2="max(greedy_return):Q"
     )
@@ -52,27 +68,44 @@ def draw(rows: list[dict[str, Any]], title: str, out: Path) -> None:
     (band + line).properties(width=520, height=300, title=title).save(str(out), scale_factor=2)
 
 
+def kept(path: Path) -> list[dict[str, Any]]:
+    """What an earlier run has found."""
+    if not path.exists():
+        return []
+    types = {"algorithm": str, "seed": int, "env_steps": int, "seconds": float, "greedy_return": float}
+    with path.open(newline="") as file:
+        return [{name: types[name](x) for name, x in row.items()} for row in csv.DictReader(file)]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--algorithms", choices=FIELDS, nargs="+", default=list(FIELDS))
     parser.add_argument("--env", default="gymnasium/HalfCheetah-v5")
-    parser.add_argument("--backend", default="purejax")
-    parser.add_argument("--steps", type=int, default=200_000)
+    parser.add_argument("--backend", choices=registry.BACKENDS, default="purejax")
     parser.add_argument("--seeds", type=int, default=3)
     arguments = parser.parse_args()
     limit_threads(1)
     FOLDER.mkdir(exist_ok=True)
-    rows: list[dict[str, Any]] = []
+    table = FOLDER / "halfcheetah.csv"
+    rows = kept(table)
+    done = {(row["algorithm"], row["seed"]) for row in rows}
     with Progress() as progress:
-        for seed in range(arguments.seeds):
-            rows += learn(arguments.env, arguments.backend, arguments.steps, seed, progress)
-            with (FOLDER / "halfcheetah.csv").open("w", newline="") as file:
+        for algorithm, seed in ((a, s) for s in range(arguments.seeds) for a in arguments.algorithms):
+            if (algorithm, seed) in done:
+                continue
+            fields = {"algorithm": algorithm, "env": arguments.env, "backend": arguments.backend, "seed": seed}
+            rows += learn(fields | FIELDS[algorithm], STEPS[algorithm], progress)
+            with table.open("w", newline="") as file:
                 writer = csv.DictWriter(file, fieldnames=list(rows[0]))
                 writer.writeheader()
                 writer.writerows(rows)
-            draw(rows, f"TD3 ({arguments.backend}) on {arguments.env}", FOLDER / "halfcheetah.png")
-    last = [row["greedy_return"] for row in rows if row["env_steps"] == rows[-1]["env_steps"]]
-    spread = f"{statistics.mean(last):.0f} +- {statistics.pstdev(last):.0f}"
-    print(f"greedy return after {rows[-1]['env_steps']:,} steps: {spread}")
+            draw(rows, f"{arguments.env}, {arguments.backend}", FOLDER / "halfcheetah.png")
+    for algorithm in FIELDS:
+        if theirs := [row for row in rows if row["algorithm"] == algorithm]:
+            end = max(row["env_steps"] for row in theirs)
+            last = [row["greedy_return"] for row in theirs if row["env_steps"] == end]
+            spread = f"{statistics.mean(last):.0f} +- {statistics.pstdev(last):.0f}"
+            print(f"{algorithm}: greedy return {spread} after {end:,} steps, {len(last)} seeds")
 
 
 if __name__ == "__main__":

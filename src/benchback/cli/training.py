@@ -11,10 +11,17 @@ from benchback.errors import InputError
 
 Config = TypeVar("Config")
 
+CHECKPOINT_EVERY_S = 30.0
+"""A checkpoint holds replay, which may be hundreds of megabytes: written every few iterations it would cost more than
+they do."""
+
 
 @dataclass(frozen=True)
 class TrainFlags(Generic[Config]):
-    """Train one agent and write config.yaml, metrics.csv and checkpoint.safetensors to a run folder."""
+    """Train one agent and write config.yaml, metrics.csv and checkpoint.safetensors to a run folder.
+
+    The algorithm comes first: `benchback train td3 --help` shows the options of another.
+    """
 
     run: Config
     config: Path | None = None
@@ -23,8 +30,9 @@ class TrainFlags(Generic[Config]):
     """Continue the run in this folder. With other flags: start a new run (--out) from its checkpoint."""
     out: Path | None = None
     """Run folder to create; by default a name under runs/ made of the run's settings."""
-    checkpoint_every: int = 10
-    """Iterations between checkpoints; one is always written at the end and when interrupted."""
+    checkpoint_every: int | None = None
+    """Iterations between checkpoints; without it one is written every half minute. One is always written at the end and
+    when interrupted."""
     threads: int = 1
     """CPU threads for XLA, OpenMP and torch alike; small networks are fastest with 1."""
     compile_cache: Path | None = None
@@ -84,7 +92,7 @@ def train(arguments: list[str]) -> int:
     default = TrainFlags(run=Run.from_dict(fields))
     flags_type = TrainFlags[Run[registry.config(fields["algorithm"])]]
     flags = parse(flags_type, arguments, f"train {algorithm}", default)
-    if flags.checkpoint_every < 1:
+    if flags.checkpoint_every is not None and flags.checkpoint_every < 1:
         raise InputError(f"checkpoint_every={flags.checkpoint_every} must be at least 1")
     return run_training(flags, checkpoint)
 
@@ -109,7 +117,7 @@ def run_training(flags: TrainFlags, checkpoint: Any) -> int:
         training = train(run, checkpoint)
         place, elapsed_s = folder.create(path, run), 0.0
     done = checkpoint.iteration if checkpoint else 0
-    saved = done
+    saved, saved_s = done, time.perf_counter()
     interrupted = on_interrupt()
     started = time.perf_counter() - elapsed_s
     with reporter(run, done, flags.json) as report:
@@ -119,9 +127,13 @@ def run_training(flags: TrainFlags, checkpoint: Any) -> int:
             place.append(rows)
             report(rows)
             done = progress.iteration
-            if done - saved >= flags.checkpoint_every or interrupted() or done >= run.config.num_iterations:
+            if flags.checkpoint_every is None:
+                due = time.perf_counter() - saved_s >= CHECKPOINT_EVERY_S
+            else:
+                due = done - saved >= flags.checkpoint_every
+            if due or interrupted() or done >= run.config.num_iterations:
                 folder.save(place, progress, run)
-                saved = done
+                saved, saved_s = done, time.perf_counter()
             if interrupted():
                 break
     report.finish(place, interrupted())
