@@ -2,6 +2,7 @@
 
 `python benchmarks/halfcheetah.py`: each algorithm and seed in turn; the greedy return is that of ten fresh episodes,
 twenty times along a training, outside of the clock. What is in the csv is not run again: remove it to start anew.
+`benchmarks/learn.py` puts what was found into docs/learning.md.
 """
 
 import argparse
@@ -18,6 +19,7 @@ from benchback.cli.arguments import limit_threads
 from benchback.train import Run, evaluate, train
 
 FOLDER = Path(__file__).parent.parent / "docs" / "learning"
+TABLE, CURVE = FOLDER / "halfcheetah.csv", FOLDER / "halfcheetah.png"
 POINTS = 20
 FIELDS: dict[str, dict[str, Any]] = {
     "td3": {},
@@ -68,13 +70,27 @@ def draw(rows: list[dict[str, Any]], title: str, out: Path) -> None:
     (band + line).properties(width=520, height=300, title=title).save(str(out), scale_factor=2)
 
 
-def kept(path: Path) -> list[dict[str, Any]]:
+def kept() -> list[dict[str, Any]]:
     """What an earlier run has found."""
-    if not path.exists():
+    if not TABLE.exists():
         return []
     types = {"algorithm": str, "seed": int, "env_steps": int, "seconds": float, "greedy_return": float}
-    with path.open(newline="") as file:
+    with TABLE.open(newline="") as file:
         return [{name: types[name](x) for name, x in row.items()} for row in csv.DictReader(file)]
+
+
+def summary(rows: list[dict[str, Any]]) -> list[str]:
+    """A table: how far each algorithm got, and in what time."""
+    lines = ["| algorithm | steps | seeds | greedy return | minutes of training |", "|---|---|---|---|---|"]
+    for algorithm in FIELDS:
+        theirs = [row for row in rows if row["algorithm"] == algorithm]
+        end = max((row["env_steps"] for row in theirs), default=0)
+        if last := [row for row in theirs if row["env_steps"] == end]:
+            returns = [row["greedy_return"] for row in last]
+            spread = f"{statistics.mean(returns):.0f} +- {statistics.pstdev(returns):.0f}"
+            minutes = statistics.mean(row["seconds"] for row in last) / 60
+            lines.append(f"| {algorithm} | {end:,} | {len(last)} | {spread} | {minutes:.1f} |")
+    return lines
 
 
 def main() -> None:
@@ -86,8 +102,7 @@ def main() -> None:
     arguments = parser.parse_args()
     limit_threads(1)
     FOLDER.mkdir(exist_ok=True)
-    table = FOLDER / "halfcheetah.csv"
-    rows = kept(table)
+    rows = kept()
     done = {(row["algorithm"], row["seed"]) for row in rows}
     with Progress() as progress:
         for algorithm, seed in ((a, s) for s in range(arguments.seeds) for a in arguments.algorithms):
@@ -95,17 +110,12 @@ def main() -> None:
                 continue
             fields = {"algorithm": algorithm, "env": arguments.env, "backend": arguments.backend, "seed": seed}
             rows += learn(fields | FIELDS[algorithm], STEPS[algorithm], progress)
-            with table.open("w", newline="") as file:
+            with TABLE.open("w", newline="") as file:
                 writer = csv.DictWriter(file, fieldnames=list(rows[0]))
                 writer.writeheader()
                 writer.writerows(rows)
-            draw(rows, f"{arguments.env}, {arguments.backend}", FOLDER / "halfcheetah.png")
-    for algorithm in FIELDS:
-        if theirs := [row for row in rows if row["algorithm"] == algorithm]:
-            end = max(row["env_steps"] for row in theirs)
-            last = [row["greedy_return"] for row in theirs if row["env_steps"] == end]
-            spread = f"{statistics.mean(last):.0f} +- {statistics.pstdev(last):.0f}"
-            print(f"{algorithm}: greedy return {spread} after {end:,} steps, {len(last)} seeds")
+            draw(rows, f"{arguments.env}, {arguments.backend}", CURVE)
+    print("\n".join(summary(rows)))
 
 
 if __name__ == "__main__":

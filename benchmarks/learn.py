@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import halfcheetah
 from rich.progress import track
 
 from benchback import registry
@@ -77,6 +78,11 @@ One thread, each backend in its best mode, with the default hyper-parameters but
 over the episodes that ended at the end of training (the last iteration, or the last fiftieth of those in which one
 ended), with actions as they are drawn in training; *greedy* the mean over 32 fresh episodes after it; *seconds* the
 duration of a training, the first of which compiles. All as mean and standard deviation over seeds."""
+
+CHEETAH = """\
+`python benchmarks/halfcheetah.py`, on gymnasium/HalfCheetah-v5 in plain JAX, one thread: TD3 with its default
+hyper-parameters, PPO with those usual for MuJoCo. Mean over ten fresh episodes, then mean and standard deviation over
+seeds; the band of the curve is from the worst seed to the best."""
 
 
 def run_of(task: Task, backend: str) -> Run:
@@ -151,6 +157,9 @@ def write(results: Mapping[str, Mapping[str, list[dict[str, Any]]]]) -> None:
             *(summarise(task, rows) for rows in groups.values()),
             "",
         ]
+    if rows := halfcheetah.kept():
+        lines += ["## HalfCheetah, as far as an hour or two go", "", CHEETAH, "", *halfcheetah.summary(rows), ""]
+        lines += [f"![Greedy return along training]({halfcheetah.CURVE.relative_to(DOCUMENT.parent)})", ""]
     DOCUMENT.write_text("\n".join(lines))
 
 
