@@ -140,7 +140,7 @@ def write(results: Mapping[str, Mapping[str, list[dict[str, Any]]]]) -> None:
     lines = [
         "# Does every backend learn?",
         "",
-        f"Made by `make learn` on {machine} {platform.python_version()}. {INTRODUCTION}",
+        f"Made by `make learn` on {machine} {platform.python_version()}.\n{INTRODUCTION}",
         "",
     ]
     for name, groups in results.items():
