@@ -28,9 +28,11 @@ from benchback.bench.launch import Ended, Interrupted, output_of, run_cell
 from benchback.bench.policy import is_accepted
 from benchback.bench.record import Attempt, Cell
 from benchback.bench.store import Store, open_store
+from benchback.bench.study import Product, Study
 from benchback.bench.verify import verify
 from benchback.errors import InputError
 from benchback.report.comparisons import claims, read_groups
+from benchback.show.campaigns import print_outcome
 
 DOUBLE = Path(__file__).parent / "campaign_double.py"
 
@@ -567,6 +569,28 @@ def test_known_effects_are_recovered(path: Path) -> None:
     assert [found[name].verdict for name in EFFECTS][:2] == ["equivalent", "equivalent"]
     assert [found[name].verdict for name in ("equinox", "purejax")] == ["slower", "slower"]
     assert found["haiku"].p < 1e-6
+
+
+def test_what_is_never_pooled_is_compared_apart(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Other algorithms, and cells that lack the usual reference, have a reference and a table of their own."""
+    ppo, dqn, alone = {"algorithm": "ppo"}, {"algorithm": "dqn"}, {"algorithm": "ppo", "gamma": 0.9}
+    work_of = [(ppo, ("linen", "nnx")), (dqn, ("nnx", "haiku")), (alone, ("equinox", "purejax"))]
+    products = [Product(axes={"backend": list(backends)}, fixed=fixed) for fixed, backends in work_of]
+    mixed = Study(name="mixed", products=tuple(products), min_blocks=2, max_blocks=2, rerun_noisy=False, aa=False)
+    proven = {f"{a}/{b}": "pass" for a in ("ppo", "dqn") for b in ("linen", "nnx", "haiku", "equinox", "purejax")}
+    assert work(path, replace(WATCH, prove=lambda *_: proven), mixed)
+    with open_store(path, readonly=True) as store:
+        print_outcome(store, as_json=True)
+        found = json.loads(capsys.readouterr().out)["claims"]["total"]
+        print_outcome(store, as_json=False)
+    assert [(row["setting"].partition(",")[0], row["overall"]["name"]) for row in found] == [
+        ("ppo", "nnx/split/phase : linen/jit/phase"),
+        ("ppo", "purejax/jit/phase : equinox/flatten/phase"),
+        ("dqn", "haiku/jit/phase : nnx/split/phase"),
+    ]
+    shown = capsys.readouterr().out
+    assert shown.count("times as long") == 3
+    assert "dqn, async, cpu, 1 thread, matched: times as long" in shown
 
 
 @pytest.mark.slow

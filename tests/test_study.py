@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from benchback import registry
+from benchback.bench.record import Cell
 from benchback.bench.study import Product, Study, load, names, scaled, select
 from benchback.errors import InputError
 from benchback.train import Run
@@ -187,6 +188,24 @@ def test_environments_compares_twins_in_one_group() -> None:
     everywhere = {"pytorch/compile/phase", "pytorch/compile/phase on torch", "linen/jit/phase"}
     in_python = {"pytorch/compile/phase on gymnasium", "linen/jit/phase on gymnasium"}
     assert list(groups.values()) == [everywhere | in_python] * 3 + [everywhere]
+
+
+@pytest.mark.parametrize(
+    ("env", "where"),
+    [
+        ("gymnax/CartPole-v1", ""),
+        ("torch/CartPole-v1", " on torch"),
+        ("gymnasium/CartPole-v1", " on gymnasium"),
+        ("gymnasium/HalfCheetah-v5", ""),
+        ("envpool/HalfCheetah-v4", " on envpool"),
+        ("brax/halfcheetah", ""),
+        ("navix/Navix-Empty-8x8-v0", ""),
+    ],
+)
+def test_a_variant_says_where_it_plays_if_its_environment_has_twins(env: str, where: str) -> None:
+    """Otherwise a study over several suites would have no variant in common, and nothing to compare."""
+    run = {"env": env, "backend": "linen", "mode": "jit", "unit": "phase", "chunk": 10}
+    assert Cell(run).variant == f"linen/jit/phase{where}"
 
 
 def test_scaled_is_shorter_and_marked() -> None:

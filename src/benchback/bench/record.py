@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
+from benchback.envs.names import CONTINUOUS, GYMNAX
+
 Timing = Literal["async", "sync"]
 """`async` synchronises the ends of a run only, `sync` before and after every rollout and update. They never mix."""
 Division = Literal["matched", "idiomatic"]
@@ -61,11 +63,13 @@ class Cell:
     def variant(self) -> str:
         """Who does the work, for people: `linen/jit/phase`; the copy of an A/A pair has a prime.
 
-        Environments are gymnax's unless it says otherwise: `pytorch/compile/phase on torch`.
+        An environment that has twins in other suites is gymnax's, or else gymnasium's, unless it says otherwise:
+        `pytorch/compile/phase on torch`.
         """
         unit = f"chunk({self.run['chunk']})" if self.run["unit"] == "chunk" else self.run["unit"]
-        suite = str(self.run.get("env", "gymnax/")).partition("/")[0]
-        where = "" if suite == "gymnax" else f" on {suite}"
+        suite, _, name = str(self.run.get("env", "gymnax/")).partition("/")
+        away = suite != "gymnax" and (name in (*GYMNAX, *CONTINUOUS) or suite == "envpool")
+        where = f" on {suite}" if away else ""
         return f"{self.run['backend']}/{self.run['mode']}/{unit}{where}" + ("'" if self.twin else "")
 
     @classmethod

@@ -11,8 +11,15 @@ import polars as pl
 from benchback import stats
 from benchback.bench.figures import FIGURES
 from benchback.bench.record import Cell
-from benchback.report.comparisons import Group, claims_under
-from benchback.report.table import Setting, Source, env_of, frame, keys, model_of
+from benchback.report.comparisons import (
+    Group,
+    Setting,
+    claims_under,
+    comparable,
+    reference_variant,
+    setting_text,
+)
+from benchback.report.table import Source, env_of, frame, keys, model_of
 from benchback.stats import Claim, Comparison
 
 ALL = "*"
@@ -22,12 +29,13 @@ MOST_VARIANTS = 12
 
 
 def claims_table(source: Source) -> pl.DataFrame:
-    """Every variant against the reference of its setting, for every figure, over all cells and over parts of them."""
+    """Every variant against the reference of its cells, for every figure, over all cells and over parts of them."""
     rows = []
-    for setting, groups in source.settings.items():
+    for setting, groups in comparable(source.groups):
+        reference = reference_variant(groups)
         for env, model, part in parts(groups):
             for figure in FIGURES:
-                found = claims_under(source.parity, part, figure, source.references[setting])
+                found = claims_under(source.parity, part, figure, reference)
                 rows += [row for claim in found if (row := _claim_row(setting, env, model, figure, claim, part))]
     return frame(rows)
 
@@ -87,12 +95,6 @@ def span_text(ratio: float, low: float | None, high: float | None) -> str:
         return f"{ratio:.3g}x"
     decimals = min(max(-math.floor(math.log10(max(high - low, 1e-9))), 2), 3)
     return f"{ratio:.{decimals}f}x [{low:.{decimals}f}, {high:.{decimals}f}]"
-
-
-def setting_text(setting: Setting) -> str:
-    """`ppo, async, cpu, 1 thread, matched`."""
-    algorithm, timing, device, threads, division = setting
-    return f"{algorithm}, {timing}, {device}, {threads} thread{'s' if threads > 1 else ''}, {division}"
 
 
 def pairs_table(source: Source) -> pl.DataFrame:

@@ -11,6 +11,9 @@ from benchback.bench.store import Store
 from benchback.bench.verify import COMPARED, disagreements
 from benchback.stats import Claim, Measured
 
+Setting = tuple[str, str, str, int, str]
+"""Algorithm, timing, device, threads, division: what is never pooled."""
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -93,6 +96,37 @@ def title(cell: Cell) -> str:
 def amount(cell: Cell) -> str:
     """How much work it is; tells groups apart that are otherwise alike."""
     return f"{cell.run['num_envs']} x {cell.run['num_steps']} steps x {cell.run['num_iterations']} ({cell.group[:4]})"
+
+
+def setting_of(cell: Cell) -> Setting:
+    """What of a cell is never pooled with another."""
+    return str(cell.run["algorithm"]), cell.timing, cell.device, cell.threads, cell.division
+
+
+def setting_text(setting: Setting) -> str:
+    """`ppo, async, cpu, 1 thread, matched`."""
+    algorithm, timing, device, threads, division = setting
+    return f"{algorithm}, {timing}, {device}, {threads} thread{'s' if threads > 1 else ''}, {division}"
+
+
+def by_setting(groups: Sequence[Group]) -> dict[Setting, list[Group]]:
+    """Groups by what is never pooled, in order of mention."""
+    found: dict[Setting, list[Group]] = {}
+    for group in groups:
+        found.setdefault(setting_of(group.cells[0]), []).append(group)
+    return found
+
+
+def comparable(groups: Sequence[Group]) -> list[tuple[Setting, list[Group]]]:
+    """Groups of one setting that have a reference in common; those that lack it have another."""
+    found: list[tuple[Setting, list[Group]]] = []
+    for setting, rest in by_setting(groups).items():
+        while rest:
+            reference = reference_variant(rest)
+            having = [g for g in rest if any(cell.variant == reference for cell in g.cells)]
+            found.append((setting, having))
+            rest = [group for group in rest if group not in having]
+    return found
 
 
 def reference_variant(groups: Sequence[Group]) -> str:

@@ -8,7 +8,8 @@ import polars as pl
 
 from benchback import stats
 from benchback.bench.record import Cell
-from benchback.report.table import WINDOWS, Ran, Source, by_cell, frame, keys, setting_of
+from benchback.report.comparisons import setting_of
+from benchback.report.table import WINDOWS, Ran, Source, by_cell, frame, keys
 
 
 def overheads_table(source: Source) -> pl.DataFrame:

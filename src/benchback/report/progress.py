@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from benchback import stats
 from benchback.bench.record import Cell
 from benchback.report.claimed import ALL
-from benchback.report.comparisons import Group
-from benchback.report.table import Ran, Source, by_cell, env_of, frame, keys, model_of, setting_of
+from benchback.report.comparisons import Group, setting_of
+from benchback.report.table import Ran, Source, by_cell, env_of, frame, keys, model_of
 
 MOST_POINTS = 48
 """Of a line in a chart; places are spread evenly on the logarithm of the iteration."""

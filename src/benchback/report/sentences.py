@@ -9,9 +9,10 @@ from typing import Any
 import polars as pl
 
 from benchback.registry import BACKENDS
-from benchback.report.claimed import ALL, setting_text, span_text
+from benchback.report.claimed import ALL, span_text
+from benchback.report.comparisons import Setting, setting_text
 from benchback.report.progress import overtaking
-from benchback.report.table import Setting, Source
+from benchback.report.table import Source
 from benchback.stats import MARGIN
 
 MATTERS = 1.1
@@ -76,7 +77,10 @@ def _said(source: Source, claims: pl.DataFrame, setting: Setting) -> Said:
     said = [sentence(row, setting[4]) for row in whole.filter(pl.col("figure") == "steady").to_dicts()]
     if few:
         said.append(f"{few} more variants were measured in few cells; choose modes above to see them in section 2.")
-    choice = choose(whole, source.references[setting])
+    # Ratios to another reference, in cells that lack the usual one, cannot be set beside the others.
+    reference = source.references[setting]
+    claims, whole = (part.filter(pl.col("reference") == reference) for part in (claims, whole))
+    choice = choose(whole, reference)
     if choice is None:
         why = "No recommendation: no variant has a steady state that can be compared."
         return Said(title, tuple(said), why=why)

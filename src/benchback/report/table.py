@@ -15,12 +15,18 @@ from benchback.bench.policy import kept
 from benchback.bench.record import Attempt, Cell, Slot
 from benchback.bench.store import Event, Store
 from benchback.registry import BACKENDS
-from benchback.report.comparisons import Group, Outcome, grouped, outcome_of, parity_of, reference_variant
+from benchback.report.comparisons import (
+    Group,
+    Outcome,
+    Setting,
+    by_setting,
+    grouped,
+    outcome_of,
+    parity_of,
+    reference_variant,
+    setting_of,
+)
 from benchback.report.costs import stored_env_times
-
-Setting = tuple[str, str, str, int, str]
-"""Algorithm, timing, device, threads, division: what is never pooled."""
-
 
 WINDOWS = {"0": "0: start of the process to the end of iteration 0", "1:7": "1:7 warm-up", "7:": "7: settled"}
 """The windows of benchback-rl, under its names."""
@@ -76,10 +82,7 @@ class Source:
     @cached_property
     def settings(self) -> dict[Setting, list[Group]]:
         """Groups by what is never pooled, in order of mention."""
-        found: dict[Setting, list[Group]] = {}
-        for group in self.groups:
-            found.setdefault(setting_of(group.cells[0]), []).append(group)
-        return found
+        return by_setting(self.groups)
 
     @cached_property
     def titles(self) -> dict[str, str]:
@@ -195,11 +198,6 @@ def model_of(cell: Cell) -> str:
     """The name of the model, or its layers."""
     hidden = cell.run["hidden_sizes"]
     return "x".join(map(str, hidden)) if hidden else str(cell.run["model"])
-
-
-def setting_of(cell: Cell) -> Setting:
-    """What of a cell is never pooled with another."""
-    return str(cell.run["algorithm"]), cell.timing, cell.device, cell.threads, cell.division
 
 
 def read(

@@ -18,9 +18,19 @@ from benchback.bench.record import Attempt, Cell, Slot
 from benchback.bench.store import Store
 from benchback.bench.study import Study
 from benchback.errors import InputError
-from benchback.report.comparisons import Group, claims, parity_of, read_groups, reference_variant
+from benchback.report.comparisons import (
+    Group,
+    claims,
+    comparable,
+    parity_of,
+    read_groups,
+    reference_variant,
+    setting_text,
+)
 from benchback.show.tables import jsonable, table
 from benchback.stats import Claim, Comparison
+
+FIGURES_SHOWN = ("steady", "cold_start", "total")
 
 
 def print_plan(study: Study, cells: Sequence[Cell], slots: Sequence[Slot], cost: Estimate, as_json: bool) -> None:
@@ -134,15 +144,32 @@ def print_outcome(store: Store, as_json: bool) -> int:
     """The verdict table of a campaign; returns how many slots have no result."""
     groups = read_groups(store)
     counts = store.progress(len(store.strata()) - 1)
-    found = {figure: claims(store, groups, figure) for figure in ("steady", "cold_start", "total")}
+    parts = [(setting_text(setting), part, claims_of(store, part)) for setting, part in comparable(groups)]
     if as_json:
-        listed = {figure: [asdict(claim) for claim in rows] for figure, rows in found.items()}
+        listed = {
+            figure: [{"setting": setting} | asdict(claim) for setting, _, found in parts for claim in found[figure]]
+            for figure in FIGURES_SHOWN
+        }
         summary = {"event": "outcome", "store": str(store.path), "slots": asdict(counts), "claims": listed}
         print(json.dumps(summary | {"rows": [row for group in groups for row in variant_rows(group)]}))
         return counts.failed
     for group in groups:
         print_group(group, store)
-    reference = reference_variant(groups)
+    for setting, part, found in parts:
+        print_claims(setting if len(parts) > 1 else "", reference_variant(part), found)
+    if counts.failed:
+        print(f"{counts.failed} runs have no result: benchback list-runs {store.path}")
+    print(f"results in {store.path}")
+    return counts.failed
+
+
+def claims_of(store: Store, groups: Sequence[Group]) -> dict[str, list[Claim]]:
+    """Claims about each figure that a campaign's table shows."""
+    return {figure: claims(store, groups, figure) for figure in FIGURES_SHOWN}
+
+
+def print_claims(setting: str, reference: str, found: Mapping[str, Sequence[Claim]]) -> None:
+    """Every variant against the reference, and why there is no verdict where there is none."""
     columns = (f"against {reference}", "steady", "verdict", "cold start", "total", "cells", "blocks", "MDE")
     rows = [
         (
@@ -158,13 +185,10 @@ def print_outcome(store: Store, as_json: bool) -> int:
         for steady, cold, total in zip(*found.values(), strict=True)
     ]
     if rows:
-        Console().print(table("times as long, with 95 % interval; ' is the A/A copy", columns, rows))
+        title = f"{setting}: times as long" if setting else "times as long"
+        Console().print(table(f"{title}, with 95 % interval; ' is the A/A copy", columns, rows))
     for reason, names in unknown(found["steady"]).items():
         print(f"no verdict on {', '.join(names)}: {reason}")
-    if counts.failed:
-        print(f"{counts.failed} runs have no result: benchback list-runs {store.path}")
-    print(f"results in {store.path}")
-    return counts.failed
 
 
 def unknown(rows: Sequence[Claim]) -> dict[str, list[str]]:
