@@ -32,9 +32,9 @@ WIDTH = 640
 """Of a figure as a file; on the page it is as wide as the page."""
 FILE_FONT = "sans-serif"
 """The one that vl-convert brings along: the same on every machine, and four times as fast as those it must find."""
-APART = ("device", "timing")
+APART = ("algorithm", "device", "timing")
 """What is never mixed in a chart that does not name it."""
-FILTERS = ("env", "model", "backend", "mode", "device", "timing")
+FILTERS = ("algorithm", "env", "model", "backend", "mode", "device", "timing")
 
 
 @dataclass(frozen=True)

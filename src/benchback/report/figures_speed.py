@@ -65,7 +65,8 @@ def forest_chart(data: str) -> Any:
     )
     mde = "(isValid(datum.detectable) ? ', MDE ' + format(datum.detectable, '.1%') : '')"
     base = chart(data).transform_calculate(
-        row=f"{label} + ', ' + datum.timing", words=f"datum.text + ', n ' + datum.blocks + {mde}"
+        row=f"{label} + ', ' + datum.algorithm + ', ' + datum.timing",
+        words=f"datum.text + ', n ' + datum.blocks + {mde}",
     )
     y = row_axis("row")
     x = alt.X("ratio:Q", scale=log(16), title="times as long as the reference")

@@ -264,7 +264,12 @@ def _sampled(attempt: Attempt) -> Sampled:
 
 def keys(cell: Cell) -> dict[str, Any]:
     """The columns by which every table can be filtered, and who the row is about."""
-    shown = {"env": env_of(cell), "model": model_of(cell), "backend": str(cell.run["backend"])}
+    shown = {
+        "algorithm": str(cell.run["algorithm"]),
+        "env": env_of(cell),
+        "model": model_of(cell),
+        "backend": str(cell.run["backend"]),
+    }
     shown |= {"mode": str(cell.run["mode"]), "device": cell.device, "timing": cell.timing}
     return shown | {"variant": cell.variant, "unit": str(cell.run["unit"])}
 
