@@ -81,15 +81,16 @@ def kept() -> list[dict[str, Any]]:
 
 def summary(rows: list[dict[str, Any]]) -> list[str]:
     """A table: how far each algorithm got, and in what time."""
-    lines = ["| algorithm | steps | seeds | greedy return | minutes of training |", "|---|---|---|---|---|"]
+    lines = ["| algorithm | steps | greedy return | by seed | minutes of training |", "|---|---|---|---|---|"]
     for algorithm in FIELDS:
         theirs = [row for row in rows if row["algorithm"] == algorithm]
         end = max((row["env_steps"] for row in theirs), default=0)
         if last := [row for row in theirs if row["env_steps"] == end]:
             returns = [row["greedy_return"] for row in last]
             spread = f"{statistics.mean(returns):.0f} +- {statistics.pstdev(returns):.0f}"
+            each = ", ".join(f"{x:.0f}" for x in returns)
             minutes = statistics.mean(row["seconds"] for row in last) / 60
-            lines.append(f"| {algorithm} | {end:,} | {len(last)} | {spread} | {minutes:.1f} |")
+            lines.append(f"| {algorithm} | {end:,} | {spread} | {each} | {minutes:.1f} |")
     return lines
 
 
