@@ -2,7 +2,7 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 
-.PHONY: install demo test faults check format learn parity peers micro scale clean
+.PHONY: install demo test slow faults check format learn parity peers micro scale clean
 
 install: $(INSTALLED)
 
@@ -21,6 +21,9 @@ demo: install  ## PPO on CartPole in all six backends, each run in a process of 
 
 test: install  ## the whole fast suite
 	$(PY) -m pytest -n 2 --dist loadfile
+
+slow: install  ## the tests that the fast suite leaves out: long learning, every environment, every fault at full number
+	$(PY) -m pytest -n 2 --dist loadfile -m slow
 
 faults: install  ## every fault the instrument must survive, at full number
 	$(PY) -m pytest -m slow tests/test_store.py tests/test_wire.py tests/test_launch.py tests/test_campaign.py tests/test_killed.py

@@ -21,13 +21,21 @@ from benchback.registry import BACKENDS, Spec
 # The backends.
 
 
+EXECUTIONS = LEVELS[-1]
+"""The level that compares modes and units."""
+
+
 @cache
-def rows(dtype: str) -> list[Row]:
+def rows(dtype: str, executions: bool) -> list[Row]:
     """One measurement for all tests of a precision: backends share what they compile."""
+    levels = [EXECUTIONS] if executions else LEVELS[:-1]
     return [
-        *measure("ppo", [name for name, spec in BACKENDS.items() if spec.family == "jax"], [dtype]),
-        *measure("ppo", ["pytorch"], [dtype], LEVELS[:-1]),
-        *measured_elsewhere("pytorch", dtype, LEVELS[-1]),
+        *measure("ppo", [name for name, spec in BACKENDS.items() if spec.family == "jax"], [dtype], levels),
+        *(
+            measured_elsewhere("pytorch", dtype, EXECUTIONS)
+            if executions
+            else measure("ppo", ["pytorch"], [dtype], levels)
+        ),
     ]
 
 
@@ -95,11 +103,18 @@ def of_real_actions(spec: Spec, level: str) -> set[str]:
     }[level]
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("level", LEVELS)
+# Modes and units of one precision tell those of the other: the second is slow.
+MEASURED = [
+    pytest.param(level, dtype, marks=[pytest.mark.slow] if (level, dtype) == (EXECUTIONS, "float64") else [])
+    for level in LEVELS
+    for dtype in DTYPES
+]
+
+
+@pytest.mark.parametrize(("level", "dtype"), MEASURED)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_backend_is_within_tolerance_in_every_quantity(backend: str, level: str, dtype: str) -> None:
-    found = [row for row in rows(dtype) if (row.backend, row.level) == (backend, level)]
+    found = [row for row in rows(dtype, level == EXECUTIONS) if (row.backend, row.level) == (backend, level)]
     assert {row.quantity for row in found} >= expected_quantities(backend, level, dtype)
     assert [row for row in found if not row.ok] == []
 
