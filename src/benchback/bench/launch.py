@@ -252,7 +252,7 @@ def guarded(process: subprocess.Popen) -> Iterator[None]:
     quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     guard = None
     try:
-        # In a session of its own: who ends the coordinator's group does not mean the guard.
+        # Detached (setsid): who ends the coordinator's group does not mean the guard.
         command = [*WHEN_ALONE, str(process.pid)]
         guard = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True, **quiet)
         yield
