@@ -14,12 +14,12 @@ from typing import Any
 
 from rich.progress import Progress
 
-from benchback import registry
 from benchback.cli.arguments import limit_threads
 from benchback.train import Run, evaluate, train
 
 FOLDER = Path(__file__).parent.parent / "docs" / "learning"
 TABLE, CURVE = FOLDER / "halfcheetah.csv", FOLDER / "halfcheetah.png"
+ENV, BACKEND = "gymnasium/HalfCheetah-v5", "purejax"
 POINTS = 20
 FIELDS: dict[str, dict[str, Any]] = {
     "td3": {},
@@ -56,7 +56,7 @@ def learn(fields: dict[str, Any], steps: int, progress: Progress) -> list[dict[s
     return rows
 
 
-def draw(rows: list[dict[str, Any]], title: str, out: Path) -> None:
+def draw(rows: list[dict[str, Any]]) -> None:
     """Mean and range over seeds against steps."""
     import altair as alt
 
@@ -67,7 +67,8 @@ def draw(rows: list[dict[str, Any]], title: str, out: Path) -> None:
         y=alt.Y("min(greedy_return):Q", title="greedy return"), y2="max(greedy_return):Q"
     )
     line = base.mark_line(point=True).encode(y="mean(greedy_return):Q")
-    (band + line).properties(width=520, height=300, title=title).save(str(out), scale_factor=2)
+    title = f"{ENV}, {BACKEND}"
+    (band + line).properties(width=520, height=300, title=title).save(str(CURVE), scale_factor=2)
 
 
 def kept() -> list[dict[str, Any]]:
@@ -97,8 +98,6 @@ def summary(rows: list[dict[str, Any]]) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--algorithms", choices=FIELDS, nargs="+", default=list(FIELDS))
-    parser.add_argument("--env", default="gymnasium/HalfCheetah-v5")
-    parser.add_argument("--backend", choices=registry.BACKENDS, default="purejax")
     parser.add_argument("--seeds", type=int, default=3)
     arguments = parser.parse_args()
     limit_threads(1)
@@ -109,13 +108,13 @@ def main() -> None:
         for algorithm, seed in ((a, s) for s in range(arguments.seeds) for a in arguments.algorithms):
             if (algorithm, seed) in done:
                 continue
-            fields = {"algorithm": algorithm, "env": arguments.env, "backend": arguments.backend, "seed": seed}
+            fields = {"algorithm": algorithm, "env": ENV, "backend": BACKEND, "seed": seed}
             rows += learn(fields | FIELDS[algorithm], STEPS[algorithm], progress)
             with TABLE.open("w", newline="") as file:
                 writer = csv.DictWriter(file, fieldnames=list(rows[0]))
                 writer.writeheader()
                 writer.writerows(rows)
-            draw(rows, f"{arguments.env}, {arguments.backend}", CURVE)
+            draw(rows)
     print("\n".join(summary(rows)))
 
 

@@ -31,7 +31,9 @@ from benchback.bench.store import Store, open_store
 from benchback.bench.study import Product, Study
 from benchback.bench.verify import verify
 from benchback.errors import InputError
+from benchback.report.claimed import claims_table
 from benchback.report.comparisons import claims, read_groups
+from benchback.report.table import read
 from benchback.show.campaigns import print_outcome
 
 DOUBLE = Path(__file__).parent / "campaign_double.py"
@@ -583,11 +585,16 @@ def test_what_is_never_pooled_is_compared_apart(path: Path, capsys: pytest.Captu
         print_outcome(store, as_json=True)
         found = json.loads(capsys.readouterr().out)["claims"]["total"]
         print_outcome(store, as_json=False)
+        source = read(store)
+        told = {(row["algorithm"], row["variant"], row["reference"]) for row in claims_table(source).to_dicts()}
     assert [(row["setting"].partition(",")[0], row["overall"]["name"]) for row in found] == [
         ("ppo", "nnx/split/phase : linen/jit/phase"),
         ("ppo", "purejax/jit/phase : equinox/flatten/phase"),
         ("dqn", "haiku/jit/phase : nnx/split/phase"),
     ]
+    pairs = {(row["setting"].partition(",")[0], *row["overall"]["name"].split(" : ")) for row in found}
+    assert told == pairs, "the page compares whom the terminal compares"
+    assert set(source.references.values()) == {reference for _, _, reference in pairs}
     shown = capsys.readouterr().out
     assert shown.count("times as long") == 3
     assert "dqn, async, cpu, 1 thread, matched: times as long" in shown

@@ -8,7 +8,6 @@ import polars as pl
 
 from benchback import stats
 from benchback.bench.record import Cell
-from benchback.report.comparisons import setting_of
 from benchback.report.table import WINDOWS, Ran, Source, by_cell, frame, keys
 
 
@@ -56,7 +55,7 @@ def _medians(found: Sequence[dict[str, float]]) -> dict[str, float]:
 
 
 def _reference(source: Source, cell: Cell) -> Cell | None:
-    name = source.references[setting_of(cell)]
+    name = source.references[cell.group]
     same = (c for c in source.cells.values() if c.group == cell.group and c.variant == name)
     return next(same, None)
 

@@ -78,7 +78,8 @@ def page(
 def _summary(source: Source) -> str:
     done = sum(ran.sampled is not None for ran in source.runs)
     note = "" if source.campaign.get("comparable", True) else " Scaled down: not comparable with the full study."
-    return f"{done} of {len(source.runs)} runs have a result, in {len(source.groups)} groups of cells.{note}"
+    groups = f"{len(source.groups)} group{'s' if len(source.groups) != 1 else ''} of cells"
+    return f"{done} of {len(source.runs)} runs have a result, in {groups}.{note}"
 
 
 def _filters(source: Source) -> str:

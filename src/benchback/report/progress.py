@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from benchback import stats
 from benchback.bench.record import Cell
 from benchback.report.claimed import ALL
-from benchback.report.comparisons import Group, setting_of
+from benchback.report.comparisons import Group
 from benchback.report.table import Ran, Source, by_cell, env_of, frame, keys, model_of
 
 MOST_POINTS = 48
@@ -72,7 +72,7 @@ def breakeven_table(source: Source) -> pl.DataFrame:
     """After how many environment steps one of two variants has made up for its slower start, in every group."""
     rows = []
     for group in source.groups:
-        reference = source.references[setting_of(group.cells[0])]
+        reference = source.references[group.cells[0].group]
         rival = next((c for c in group.cells if c.variant == reference and not c.twin), None)
         for cell in group.cells:
             if rival is not None and cell.id != rival.id and not cell.twin:

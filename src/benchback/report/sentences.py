@@ -10,7 +10,7 @@ import polars as pl
 
 from benchback.registry import BACKENDS
 from benchback.report.claimed import ALL, span_text
-from benchback.report.comparisons import Setting, setting_text
+from benchback.report.comparisons import Setting, reference_variant, setting_text
 from benchback.report.progress import overtaking
 from benchback.report.table import Source
 from benchback.stats import MARGIN
@@ -78,7 +78,7 @@ def _said(source: Source, claims: pl.DataFrame, setting: Setting) -> Said:
     if few:
         said.append(f"{few} more variants were measured in few cells; choose modes above to see them in section 2.")
     # Ratios to another reference, in cells that lack the usual one, cannot be set beside the others.
-    reference = source.references[setting]
+    reference = reference_variant(source.settings[setting])
     claims, whole = (part.filter(pl.col("reference") == reference) for part in (claims, whole))
     choice = choose(whole, reference)
     if choice is None:

@@ -20,11 +20,11 @@ from benchback.report.comparisons import (
     Outcome,
     Setting,
     by_setting,
+    comparable,
     grouped,
     outcome_of,
     parity_of,
     reference_variant,
-    setting_of,
 )
 from benchback.report.costs import stored_env_times
 
@@ -122,9 +122,10 @@ class Source:
         return {"variant": self.variants, "backend": list(BACKENDS), "panel": titles, "part": PARTS}
 
     @cached_property
-    def references(self) -> dict[Setting, str]:
-        """Whom to compare with in each setting."""
-        return {setting: reference_variant(groups) for setting, groups in self.settings.items()}
+    def references(self) -> dict[str, str]:
+        """Whom the cells of each group are compared with."""
+        parts = [part for _, part in comparable(self.groups)]
+        return {group.cells[0].group: reference_variant(part) for part in parts for group in part}
 
     @cached_property
     def main(self) -> frozenset[str]:
@@ -173,7 +174,7 @@ class Source:
         cost: dict[str, list[float]] = {}
         for ran in self.runs:
             value = ran.outcome.figures["rollout" if self._rollouts else "steady"]
-            reference = ran.cell.variant == self.references[setting_of(ran.cell)]
+            reference = ran.cell.variant == self.references[ran.cell.group]
             if isinstance(value, float) and reference and model_of(ran.cell) == self.models[0]:
                 cost.setdefault(env_of(ran.cell), []).append(value)
         return {env: float(np.median(values)) for env, values in cost.items()}
