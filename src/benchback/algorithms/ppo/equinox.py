@@ -17,6 +17,7 @@ from benchback.algorithms.ppo.config import Config, Hyper
 from benchback.algorithms.ppo.loss import Minibatch, learnable, ppo_loss
 from benchback.backends import xla
 from benchback.backends.equinox import LAYOUT, MLP
+from benchback.backends.products import fast_gradients
 from benchback.envs.interface import Env, EnvState, Step
 from benchback.math import jax as math
 
@@ -132,7 +133,7 @@ def make(config: Config, env: Env) -> Agent:
 
     def learn(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
         def objective(model: ActorCritic) -> tuple[Float[Array, ""], Metrics]:
-            head, value = jax.vmap(model)(minibatch.obs)
+            head, value = fast_gradients(jax.vmap(model))(minibatch.obs)
             return ppo_loss(math, policy, head, value, minibatch, state.hyper, config)
 
         gradient, metrics = eqx.filter_grad(objective, has_aux=True)(state.model)

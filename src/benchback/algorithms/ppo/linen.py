@@ -1,5 +1,6 @@
 """PPO in Flax Linen: pure functions over a tuple of trees."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -17,6 +18,7 @@ from benchback.algorithms.ppo.config import Config, Hyper
 from benchback.algorithms.ppo.loss import Minibatch, learnable, ppo_loss
 from benchback.backends import xla
 from benchback.backends.linen import LAYOUT, MLP
+from benchback.backends.products import fast_gradients
 from benchback.envs.interface import Env, EnvState, Step
 from benchback.math import jax as math
 
@@ -128,7 +130,7 @@ def make(config: Config, env: Env) -> Agent:
 
     def learn(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
         def objective(params: Any) -> tuple[Float[Array, ""], Metrics]:
-            head, value = model.apply({"params": params}, minibatch.obs)
+            head, value = fast_gradients(partial(model.apply, {"params": params}))(minibatch.obs)
             return ppo_loss(math, policy, head, value, minibatch, state.hyper, config)
 
         gradient, metrics = jax.grad(objective, has_aux=True)(state.params)

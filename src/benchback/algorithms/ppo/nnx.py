@@ -17,6 +17,7 @@ from benchback.algorithms.ppo.config import Config, Hyper
 from benchback.algorithms.ppo.loss import Minibatch, learnable, ppo_loss
 from benchback.backends import xla
 from benchback.backends.nnx import MLP, exported, transplant
+from benchback.backends.products import fast_gradients
 from benchback.envs.interface import Env, EnvState, Step
 from benchback.math import jax as math
 
@@ -155,7 +156,7 @@ def make(config: Config, env: Env) -> Agent:
         hyper = state.hyper.get_value()
 
         def objective(model: ActorCritic) -> tuple[Float[Array, ""], Metrics]:
-            head, value = model(minibatch.obs)
+            head, value = fast_gradients(model)(minibatch.obs)
             return ppo_loss(math, policy, head, value, minibatch, hyper, config)
 
         gradient, metrics = nnx.grad(objective, has_aux=True)(state.model)

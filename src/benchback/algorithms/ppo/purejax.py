@@ -1,5 +1,6 @@
 """PPO in plain JAX: parameters are dictionaries, the network is a function of them."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -15,6 +16,7 @@ from benchback.algorithms.onpolicy import Transition, distribution
 from benchback.algorithms.ppo.config import Config, Hyper
 from benchback.algorithms.ppo.loss import Minibatch, learnable, ppo_loss
 from benchback.backends import xla
+from benchback.backends.products import fast_gradients
 from benchback.backends.purejax import LAYOUT, Layers, init_mlp, mlp
 from benchback.envs.interface import Env, EnvState, Step
 from benchback.math import jax as math
@@ -126,7 +128,7 @@ def make(config: Config, env: Env) -> Agent:
 
     def learn(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
         def objective(params: Params) -> tuple[Float[Array, ""], Metrics]:
-            head, value = forward(params, minibatch.obs)
+            head, value = fast_gradients(partial(forward, params))(minibatch.obs)
             return ppo_loss(math, policy, head, value, minibatch, state.hyper, config)
 
         gradient, metrics = jax.grad(objective, has_aux=True)(state.params)
