@@ -1,11 +1,14 @@
 """Whether a framework costs anything once training is one program: the five JAX backends in one process, in turns.
 
-    python benchmarks/fused.py [--workload A] [--iterations 4] [--rounds 30] [--products]
+    python benchmarks/fused.py [--workload A] [--iterations 4] [--rounds 30] [--as-written] [--products]
 
 Every round runs each program once, in an order drawn anew; a round is a block of paired ratios against plain JAX, whose
 twin, compiled a second time, shows what no difference looks like. One process shares one state of the machine, so this
 finds smaller differences than the study `fused`, whose runs are processes of their own. Also printed: instructions of
 each optimised program, and whether two programs are the same but for the names in them.
+
+`--as-written` leaves the order of factors in kernels' gradients to frameworks and XLA, as their users would have it;
+`backends/products.py` makes it the same for all.
 
 `--products` times one thing only: the gradients of kernels kept as [in, out] and as [out, in], Equinox's way.
 """
@@ -17,6 +20,7 @@ import statistics
 import time
 from collections import Counter
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import jax
@@ -86,11 +90,15 @@ def main() -> None:
     parser.add_argument("--workload", choices=WORKLOADS, default="A")
     parser.add_argument("--iterations", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--as-written", action="store_true")
     parser.add_argument("--products", action="store_true")
     flags = parser.parse_args()
     if flags.products:
         print_products()
         return
+    if flags.as_written:
+        for name in FAMILY:
+            import_module(f"benchback.algorithms.ppo.{name}").fast_gradients = lambda network: network
     work = WORKLOADS[flags.workload]
     names = [*FAMILY, f"{REFERENCE}'"]
     contestants = {name: contestant(name.removesuffix("'"), work, flags.iterations) for name in names}

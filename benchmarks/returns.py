@@ -1,9 +1,9 @@
 """Does speed cost learning? Final returns over ten seeds: benchback's one program against PureJaxRL's way.
 
-    python benchmarks/returns.py            # about five minutes on one core
+    python benchmarks/returns.py [--workload A]    # about two minutes on one core; C takes seven
 
-Both sides train on workload A (CartPole, 32 environments x 256 steps) for 60 iterations, compile once and run every
-seed. A run's return is the mean over the episodes that ended in its last ten iterations.
+Both sides train on the workload of `benchback peers` for 491,520 environment steps, compile once and run every seed. A
+run's return is the mean over the episodes that ended in the last sixth of its iterations.
 """
 
 import argparse
@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 
 from benchback.peers.sides import PROGRAMS
-from benchback.peers.work import WORKLOADS
+from benchback.peers.work import WORKLOADS, Workload
 
 SEEDS = 10
-ITERATIONS = 60
-TAIL = 10
+STEPS = 491_520
+TAIL_SHARE = 1 / 6
 
 OWN = """
 import sys, json, numpy as np
@@ -47,10 +47,11 @@ for seed in range(seeds):
 """
 
 
-def returns(code: str, seeds: int) -> np.ndarray:
+def returns(code: str, work: Workload, seeds: int) -> np.ndarray:
     """The final return of every seed, from one process."""
-    work = WORKLOADS["A"].shortened(ITERATIONS).to_dict(0)
-    command = [sys.executable, "-c", code, json.dumps(work), str(seeds), str(TAIL)]
+    iterations = STEPS // work.config.batch_size
+    flat = work.shortened(iterations).to_dict(0)
+    command = [sys.executable, "-c", code, json.dumps(flat), str(seeds), str(round(TAIL_SHARE * iterations))]
     process = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(PROGRAMS))
     return np.array([float(line) for line in process.stdout.split()])
 
@@ -61,14 +62,15 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=SEEDS)
-    seeds = parser.parse_args().seeds
-    own, style = returns(OWN, seeds), returns(STYLE, seeds)
+    parser.add_argument("--workload", choices=WORKLOADS, default="A")
+    flags = parser.parse_args()
+    own, style = (returns(code, WORKLOADS[flags.workload], flags.seeds) for code in (OWN, STYLE))
     for name, values in (("benchback purejax", own), ("PureJaxRL's way", style)):
-        print(f"{name}: {values.mean():.1f} +- {values.std(ddof=1):.1f} over {len(values)} seeds: {values.round(1)}")
+        print(f"{name}: {values.mean():.2f} +- {values.std(ddof=1):.2f} over {len(values)} seeds: {values.round(1)}")
     test = stats.ttest_ind(own, style, equal_var=False)
     low, high = test.confidence_interval(0.95)
     rank = stats.mannwhitneyu(own, style).pvalue
-    print(f"difference {own.mean() - style.mean():+.1f} [{low:+.1f}, {high:+.1f}]")
+    print(f"difference {own.mean() - style.mean():+.2f} [{low:+.2f}, {high:+.2f}]")
     print(f"p of no difference: {test.pvalue:.2f} (Welch), {rank:.2f} (ranks)")
 
 

@@ -11,12 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import TINY
 from flax import linen, nnx
-from test_contract import IN_PROCESS, built
 from test_programs import JAX_FAMILY
 
-from benchback.algorithms.ppo.loss import Minibatch
+from benchback import envs, registry
 from benchback.backends.products import fast_gradients, over_rows
 
 ROWS = 48
@@ -151,12 +149,16 @@ def test_what_is_not_compiled_is_left_alone() -> None:
         assert fast_gradients(network) is network
 
 
+KERNELS = {"ppo": 6, "vpg": 6, "dqn": 3, "td3": 9}
+"""Of two hidden layers and a head in each network that is differentiated."""
+
+
+@pytest.mark.parametrize("algorithm", KERNELS)
 @pytest.mark.parametrize("name", JAX_FAMILY)
-def test_every_backend_differentiates_its_network_so(name: str) -> None:
-    agent, _ = built(name, IN_PROCESS[name])
-    state = agent.init(0, None)
-    row = jnp.zeros(TINY.batch_size // TINY.num_minibatches)
-    minibatch = Minibatch(jnp.zeros((len(row), 4)), row.astype(jnp.int32), row, row, row, row)
-    program = jax.jit(agent.learn).lower(state, minibatch).as_text()
-    kernels = 2 * (len(TINY.hidden) + 1)
-    assert program.count("optimization_barrier") >= kernels
+def test_every_agent_differentiates_its_networks_so(name: str, algorithm: str) -> None:
+    make, backend = registry.load(algorithm, name)
+    config = registry.config(algorithm)(num_envs=2, num_steps=8, hidden_sizes=(6, 5))
+    env = envs.make("gymnax/Pendulum-v1" if algorithm == "td3" else "gymnax/CartPole-v1", config.num_envs, "jax")
+    agent = registry.execute(make(config, env), backend, registry.BACKENDS[name].best, "iteration")
+    program = jax.jit(agent.iterate).lower(agent.init(0, None)).as_text()
+    assert program.count("optimization_barrier") == KERNELS[algorithm]

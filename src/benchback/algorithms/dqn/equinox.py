@@ -16,6 +16,7 @@ from benchback.algorithms.episodes import episode_metrics
 from benchback.algorithms.offpolicy import Transition, remembered
 from benchback.backends import xla
 from benchback.backends.equinox import LAYOUT, MLP
+from benchback.backends.products import fast_gradients
 from benchback.envs.interface import Env, EnvState
 from benchback.math import jax as math
 
@@ -86,7 +87,7 @@ def make(config: Config, env: Env) -> Agent:
         next_value = jax.vmap(state.target)(minibatch.next_obs)
 
         def objective(model: QNetwork) -> tuple[Float[Array, ""], Metrics]:
-            value = jax.vmap(model)(minibatch.obs)
+            value = fast_gradients(jax.vmap(model))(minibatch.obs)
             online = jax.vmap(model)(minibatch.next_obs) if config.double else None
             return dqn_loss(math, value, next_value, online, minibatch, state.hyper, config)
 

@@ -1,5 +1,6 @@
 """DQN in Haiku: modules inside functions, transformed into pure ones."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import haiku as hk
@@ -16,6 +17,7 @@ from benchback.algorithms.episodes import episode_metrics
 from benchback.algorithms.offpolicy import Transition, remembered
 from benchback.backends import xla
 from benchback.backends.haiku import LAYOUT, MLP
+from benchback.backends.products import fast_gradients
 from benchback.envs.interface import Env, EnvState
 from benchback.math import jax as math
 
@@ -82,7 +84,7 @@ def make(config: Config, env: Env) -> Agent:
         next_value = model.apply(state.target, minibatch.next_obs)
 
         def objective(params: hk.Params) -> tuple[Float[Array, ""], Metrics]:
-            value = model.apply(params, minibatch.obs)
+            value = fast_gradients(partial(model.apply, params))(minibatch.obs)
             online = model.apply(params, minibatch.next_obs) if config.double else None
             return dqn_loss(math, value, next_value, online, minibatch, state.hyper, config)
 

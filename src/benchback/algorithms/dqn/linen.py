@@ -1,5 +1,6 @@
 """DQN in Flax Linen: pure functions over a tuple of trees."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -16,6 +17,7 @@ from benchback.algorithms.episodes import episode_metrics
 from benchback.algorithms.offpolicy import Transition, remembered
 from benchback.backends import xla
 from benchback.backends.linen import LAYOUT, MLP
+from benchback.backends.products import fast_gradients
 from benchback.envs.interface import Env, EnvState
 from benchback.math import jax as math
 
@@ -90,7 +92,7 @@ def make(config: Config, env: Env) -> Agent:
         next_value = forward(state.target, minibatch.next_obs)
 
         def objective(params: Any) -> tuple[Float[Array, ""], Metrics]:
-            value = forward(params, minibatch.obs)
+            value = fast_gradients(partial(forward, params))(minibatch.obs)
             online = forward(params, minibatch.next_obs) if config.double else None
             return dqn_loss(math, value, next_value, online, minibatch, state.hyper, config)
 

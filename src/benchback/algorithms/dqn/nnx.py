@@ -16,6 +16,7 @@ from benchback.algorithms.episodes import episode_metrics
 from benchback.algorithms.offpolicy import Transition, remembered
 from benchback.backends import xla
 from benchback.backends.nnx import MLP, exported, transplant
+from benchback.backends.products import fast_gradients
 from benchback.envs.interface import Env, EnvState
 from benchback.math import jax as math
 
@@ -104,7 +105,7 @@ def make(config: Config, env: Env) -> Agent:
         next_value = state.target(minibatch.next_obs)
 
         def objective(model: QNetwork) -> tuple[Float[Array, ""], Metrics]:
-            value = model(minibatch.obs)
+            value = fast_gradients(model)(minibatch.obs)
             online = model(minibatch.next_obs) if config.double else None
             return dqn_loss(math, value, next_value, online, minibatch, hyper, config)
 

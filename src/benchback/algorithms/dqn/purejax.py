@@ -1,5 +1,6 @@
 """DQN in plain JAX: parameters are dictionaries, the network is a function of them."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -14,6 +15,7 @@ from benchback.algorithms.dqn.loss import LOSS_METRICS, Minibatch, dqn_loss, eps
 from benchback.algorithms.episodes import episode_metrics
 from benchback.algorithms.offpolicy import Transition, remembered
 from benchback.backends import xla
+from benchback.backends.products import fast_gradients
 from benchback.backends.purejax import LAYOUT, Layers, init_mlp, mlp
 from benchback.envs.interface import Env, EnvState
 from benchback.math import jax as math
@@ -82,7 +84,7 @@ def make(config: Config, env: Env) -> Agent:
         next_value = forward(state.target, minibatch.next_obs)
 
         def objective(params: Params) -> tuple[Float[Array, ""], Metrics]:
-            value = forward(params, minibatch.obs)
+            value = fast_gradients(partial(forward, params))(minibatch.obs)
             online = forward(params, minibatch.next_obs) if config.double else None
             return dqn_loss(math, value, next_value, online, minibatch, state.hyper, config)
 

@@ -1,5 +1,6 @@
 """TD3 in Equinox: the model is a tree of arrays, called on one sample and vmapped over the batch."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -27,6 +28,7 @@ from benchback.algorithms.td3.loss import (
 )
 from benchback.backends import xla
 from benchback.backends.equinox import LAYOUT, MLP
+from benchback.backends.products import fast_gradients
 from benchback.envs.interface import Env, EnvState
 from benchback.math import jax as math
 
@@ -120,7 +122,8 @@ def make(config: Config, env: Env) -> Agent:
         target = aim(state.target, minibatch, state.hyper)
 
         def objective(model: ActorCritic) -> tuple[Float[Array, ""], Metrics]:
-            return critic_loss(jax.vmap(model.values)(minibatch.obs, minibatch.action), target)
+            estimates = fast_gradients(jax.vmap(model.values))(minibatch.obs, minibatch.action)
+            return critic_loss(estimates, target)
 
         critics = part(state.model, CRITICS)
         gradient, metrics = eqx.filter_grad(objective, has_aux=True)(critics)
@@ -137,7 +140,8 @@ def make(config: Config, env: Env) -> Agent:
 
     def policy_step(state: State, obs: Shaped[Array, "B O"]) -> tuple[State, Metrics]:
         def objective(model: ActorCritic) -> tuple[Float[Array, ""], Metrics]:
-            return actor_loss(jax.vmap(state.model.value)(obs, policy(model, obs)))
+            action = fast_gradients(partial(policy, model))(obs)
+            return actor_loss(jax.vmap(state.model.value)(obs, action))
 
         actor = part(state.model, ACTOR)
         gradient, metrics = eqx.filter_grad(objective, has_aux=True)(actor)

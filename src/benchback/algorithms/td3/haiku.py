@@ -1,5 +1,6 @@
 """TD3 in Haiku: modules inside functions, transformed into pure ones."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import haiku as hk
@@ -27,6 +28,7 @@ from benchback.algorithms.td3.loss import (
 )
 from benchback.backends import xla
 from benchback.backends.haiku import LAYOUT, MLP
+from benchback.backends.products import fast_gradients
 from benchback.envs.interface import Env, EnvState
 from benchback.math import jax as math
 
@@ -128,7 +130,8 @@ def make(config: Config, env: Env) -> Agent:
         target = aim(state.target, minibatch, state.hyper)
 
         def objective(params: hk.Params) -> tuple[Float[Array, ""], Metrics]:
-            return critic_loss(model.values(params, minibatch.obs, minibatch.action), target)
+            estimates = fast_gradients(partial(model.values, params))(minibatch.obs, minibatch.action)
+            return critic_loss(estimates, target)
 
         critics = part(state.params, CRITICS)
         gradient, metrics = jax.grad(objective, has_aux=True)(critics)
@@ -145,7 +148,8 @@ def make(config: Config, env: Env) -> Agent:
 
     def policy_step(state: State, obs: Shaped[Array, "B O"]) -> tuple[State, Metrics]:
         def objective(params: hk.Params) -> tuple[Float[Array, ""], Metrics]:
-            return actor_loss(model.value(state.params, obs, policy(params, obs)))
+            action = fast_gradients(partial(policy, params))(obs)
+            return actor_loss(model.value(state.params, obs, action))
 
         actor = part(state.params, ACTOR)
         gradient, metrics = jax.grad(objective, has_aux=True)(actor)

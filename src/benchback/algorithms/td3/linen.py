@@ -1,5 +1,6 @@
 """TD3 in Flax Linen: pure functions over a tuple of trees."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -27,6 +28,7 @@ from benchback.algorithms.td3.loss import (
 )
 from benchback.backends import xla
 from benchback.backends.linen import LAYOUT, MLP
+from benchback.backends.products import fast_gradients
 from benchback.envs.interface import Env, EnvState
 from benchback.math import jax as math
 
@@ -134,7 +136,8 @@ def make(config: Config, env: Env) -> Agent:
         target = aim(state.target, minibatch, state.hyper)
 
         def objective(params: Params) -> tuple[Float[Array, ""], Metrics]:
-            return critic_loss(values(params, minibatch.obs, minibatch.action), target)
+            estimates = fast_gradients(partial(values, params))(minibatch.obs, minibatch.action)
+            return critic_loss(estimates, target)
 
         critics = part(state.params, CRITICS)
         gradient, metrics = jax.grad(objective, has_aux=True)(critics)
@@ -151,7 +154,8 @@ def make(config: Config, env: Env) -> Agent:
 
     def policy_step(state: State, obs: Shaped[Array, "B O"]) -> tuple[State, Metrics]:
         def objective(params: Params) -> tuple[Float[Array, ""], Metrics]:
-            value = model.apply({"params": state.params}, obs, policy(params, obs), method="value")
+            action = fast_gradients(partial(policy, params))(obs)
+            value = model.apply({"params": state.params}, obs, action, method="value")
             return actor_loss(value)
 
         actor = part(state.params, ACTOR)

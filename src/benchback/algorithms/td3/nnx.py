@@ -1,5 +1,6 @@
 """TD3 in Flax NNX: one object that holds everything and is mutated in place."""
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -27,6 +28,7 @@ from benchback.algorithms.td3.loss import (
 )
 from benchback.backends import xla
 from benchback.backends.nnx import MLP, exported, transplant
+from benchback.backends.products import fast_gradients
 from benchback.envs.interface import Env, EnvState
 from benchback.math import jax as math
 
@@ -137,7 +139,8 @@ def make(config: Config, env: Env) -> Agent:
         target = aim(state.target, minibatch, hyper)
 
         def objective(model: ActorCritic) -> tuple[Float[Array, ""], Metrics]:
-            return critic_loss(model.values(minibatch.obs, minibatch.action), target)
+            estimates = fast_gradients(model.values)(minibatch.obs, minibatch.action)
+            return critic_loss(estimates, target)
 
         due = state.critic_adam.opt_state.count[...] % config.policy_delay == 0
         gradient, metrics = nnx.grad(objective, argnums=nnx.DiffState(0, CRITICS), has_aux=True)(state.model)
@@ -153,7 +156,8 @@ def make(config: Config, env: Env) -> Agent:
         hyper = state.hyper.get_value()
 
         def objective(model: ActorCritic) -> tuple[Float[Array, ""], Metrics]:
-            return actor_loss(model.value(obs, policy(model, obs)))
+            action = fast_gradients(partial(policy, model))(obs)
+            return actor_loss(model.value(obs, action))
 
         gradient, metrics = nnx.grad(objective, argnums=nnx.DiffState(0, ACTOR), has_aux=True)(state.model)
         state.actor_adam.update(state.model, gradient, hyper=hyper)

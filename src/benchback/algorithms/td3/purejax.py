@@ -1,5 +1,6 @@
 """TD3 in plain JAX: parameters are dictionaries, the networks are functions of them."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -25,6 +26,7 @@ from benchback.algorithms.td3.loss import (
     smoothed,
 )
 from benchback.backends import xla
+from benchback.backends.products import fast_gradients
 from benchback.backends.purejax import LAYOUT, Layers, init_mlp, mlp
 from benchback.envs.interface import Env, EnvState
 from benchback.math import jax as math
@@ -122,7 +124,8 @@ def make(config: Config, env: Env) -> Agent:
         target = aim(state.target, minibatch, state.hyper)
 
         def objective(params: Params) -> tuple[Float[Array, ""], Metrics]:
-            return critic_loss(values(params, minibatch.obs, minibatch.action), target)
+            estimates = fast_gradients(partial(values, params))(minibatch.obs, minibatch.action)
+            return critic_loss(estimates, target)
 
         critics = part(state.params, CRITICS)
         gradient, metrics = jax.grad(objective, has_aux=True)(critics)
@@ -139,7 +142,8 @@ def make(config: Config, env: Env) -> Agent:
 
     def policy_step(state: State, obs: Shaped[Array, "B O"]) -> tuple[State, Metrics]:
         def objective(params: Params) -> tuple[Float[Array, ""], Metrics]:
-            return actor_loss(value(state.params, obs, policy(params, obs)))
+            action = fast_gradients(partial(policy, params))(obs)
+            return actor_loss(value(state.params, obs, action))
 
         actor = part(state.params, ACTOR)
         gradient, metrics = jax.grad(objective, has_aux=True)(actor)

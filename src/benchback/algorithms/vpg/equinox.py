@@ -16,6 +16,7 @@ from benchback.algorithms.vpg.config import Config, Hyper
 from benchback.algorithms.vpg.loss import Minibatch, learnable, policy_change, policy_loss, value_loss
 from benchback.backends import xla
 from benchback.backends.equinox import LAYOUT, MLP
+from benchback.backends.products import fast_gradients
 from benchback.envs.interface import Env, EnvState, Step
 from benchback.math import jax as math
 
@@ -128,7 +129,8 @@ def make(config: Config, env: Env) -> Agent:
 
     def policy_step(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
         def objective(model: ActorCritic) -> tuple[Float[Array, ""], Metrics]:
-            return policy_loss(math, policy, jax.vmap(model.policy)(minibatch.obs), minibatch)
+            head = fast_gradients(jax.vmap(model.policy))(minibatch.obs)
+            return policy_loss(math, policy, head, minibatch)
 
         of_policy, of_value = parts(state.model)
         gradient, metrics = eqx.filter_grad(objective, has_aux=True)(of_policy)
@@ -140,7 +142,7 @@ def make(config: Config, env: Env) -> Agent:
 
     def value_step(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
         def objective(model: ActorCritic) -> tuple[Float[Array, ""], Metrics]:
-            return value_loss(jax.vmap(model.value)(minibatch.obs), minibatch)
+            return value_loss(fast_gradients(jax.vmap(model.value))(minibatch.obs), minibatch)
 
         of_policy, of_value = parts(state.model)
         gradient, metrics = eqx.filter_grad(objective, has_aux=True)(of_value)

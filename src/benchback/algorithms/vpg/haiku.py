@@ -1,5 +1,6 @@
 """VPG in Haiku: modules inside functions, transformed into pure ones."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import haiku as hk
@@ -16,6 +17,7 @@ from benchback.algorithms.vpg.config import Config, Hyper
 from benchback.algorithms.vpg.loss import Minibatch, learnable, policy_change, policy_loss, value_loss
 from benchback.backends import xla
 from benchback.backends.haiku import LAYOUT, MLP
+from benchback.backends.products import fast_gradients
 from benchback.envs.interface import Env, EnvState, Step
 from benchback.math import jax as math
 
@@ -128,7 +130,8 @@ def make(config: Config, env: Env) -> Agent:
 
     def policy_step(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
         def objective(params: hk.Params) -> tuple[Float[Array, ""], Metrics]:
-            return policy_loss(math, policy, model.policy(params, minibatch.obs), minibatch)
+            head = fast_gradients(partial(model.policy, params))(minibatch.obs)
+            return policy_loss(math, policy, head, minibatch)
 
         gradient, metrics = jax.grad(objective, has_aux=True)(of_policy(state.params))
         step, adam = actor_optimiser.update(gradient, state.actor_adam, hyper=state.hyper)
@@ -139,7 +142,7 @@ def make(config: Config, env: Env) -> Agent:
 
     def value_step(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
         def objective(params: hk.Params) -> tuple[Float[Array, ""], Metrics]:
-            return value_loss(model.value(params, minibatch.obs), minibatch)
+            return value_loss(fast_gradients(partial(model.value, params))(minibatch.obs), minibatch)
 
         gradient, metrics = jax.grad(objective, has_aux=True)(of_value(state.params))
         step, adam = critic_optimiser.update(gradient, state.critic_adam, hyper=state.hyper)

@@ -1,5 +1,6 @@
 """VPG in Flax Linen: pure functions over a tuple of trees."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -16,6 +17,7 @@ from benchback.algorithms.vpg.config import Config, Hyper
 from benchback.algorithms.vpg.loss import Minibatch, learnable, policy_change, policy_loss, value_loss
 from benchback.backends import xla
 from benchback.backends.linen import LAYOUT, MLP
+from benchback.backends.products import fast_gradients
 from benchback.envs.interface import Env, EnvState, Step
 from benchback.math import jax as math
 
@@ -129,23 +131,25 @@ def make(config: Config, env: Env) -> Agent:
         )
 
     def policy_step(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
-        def head_of(params: Any) -> Any:
-            return model.apply({"params": state.params | params}, minibatch.obs, method="policy")
+        def head(params: Any, obs: Shaped[Array, "B O"]) -> Any:
+            return model.apply({"params": state.params | params}, obs, method="policy")
 
         def objective(params: Any) -> tuple[Float[Array, ""], Metrics]:
-            return policy_loss(math, policy, head_of(params), minibatch)
+            return policy_loss(math, policy, fast_gradients(partial(head, params))(minibatch.obs), minibatch)
 
         gradient, metrics = jax.grad(objective, has_aux=True)(of_policy(state.params))
         step, adam = actor_optimiser.update(gradient, state.actor_adam, hyper=state.hyper)
         moved: Any = optax.apply_updates(of_policy(state.params), step)
-        change = policy_change(math, policy, head_of(moved), minibatch)
+        change = policy_change(math, policy, head(moved, minibatch.obs), minibatch)
         state = state._replace(params=state.params | moved, actor_adam=adam)
         return state, metrics | change | {"actor_grad_norm": optax.tree.norm(gradient)}
 
     def value_step(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
+        def value(params: Any, obs: Shaped[Array, "B O"]) -> Any:
+            return model.apply({"params": state.params | params}, obs, method="value")
+
         def objective(params: Any) -> tuple[Float[Array, ""], Metrics]:
-            value = model.apply({"params": state.params | params}, minibatch.obs, method="value")
-            return value_loss(value, minibatch)
+            return value_loss(fast_gradients(partial(value, params))(minibatch.obs), minibatch)
 
         gradient, metrics = jax.grad(objective, has_aux=True)(of_value(state.params))
         step, adam = critic_optimiser.update(gradient, state.critic_adam, hyper=state.hyper)

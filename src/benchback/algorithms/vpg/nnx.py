@@ -16,6 +16,7 @@ from benchback.algorithms.vpg.config import Config, Hyper
 from benchback.algorithms.vpg.loss import Minibatch, learnable, policy_change, policy_loss, value_loss
 from benchback.backends import xla
 from benchback.backends.nnx import MLP, exported, transplant
+from benchback.backends.products import fast_gradients
 from benchback.envs.interface import Env, EnvState, Step
 from benchback.math import jax as math
 
@@ -148,7 +149,7 @@ def make(config: Config, env: Env) -> Agent:
 
     def policy_step(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
         def objective(model: ActorCritic) -> tuple[Float[Array, ""], Metrics]:
-            return policy_loss(math, policy, model.policy(minibatch.obs), minibatch)
+            return policy_loss(math, policy, fast_gradients(model.policy)(minibatch.obs), minibatch)
 
         gradient, metrics = nnx.grad(objective, argnums=nnx.DiffState(0, OF_POLICY), has_aux=True)(state.model)
         state.actor_adam.update(state.model, gradient, hyper=state.hyper.get_value())
@@ -157,7 +158,7 @@ def make(config: Config, env: Env) -> Agent:
 
     def value_step(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
         def objective(model: ActorCritic) -> tuple[Float[Array, ""], Metrics]:
-            return value_loss(model.value(minibatch.obs), minibatch)
+            return value_loss(fast_gradients(model.value)(minibatch.obs), minibatch)
 
         gradient, metrics = nnx.grad(objective, argnums=nnx.DiffState(0, OF_VALUE), has_aux=True)(state.model)
         state.critic_adam.update(state.model, gradient, hyper=state.hyper.get_value())

@@ -1,5 +1,6 @@
 """VPG in plain JAX: parameters are dictionaries, the network is a function of them."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -14,6 +15,7 @@ from benchback.algorithms.onpolicy import Transition, distribution
 from benchback.algorithms.vpg.config import Config, Hyper
 from benchback.algorithms.vpg.loss import Minibatch, learnable, policy_change, policy_loss, value_loss
 from benchback.backends import xla
+from benchback.backends.products import fast_gradients
 from benchback.backends.purejax import LAYOUT, init_mlp, mlp
 from benchback.envs.interface import Env, EnvState, Step
 from benchback.math import jax as math
@@ -124,7 +126,8 @@ def make(config: Config, env: Env) -> Agent:
 
     def policy_step(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
         def objective(params: Params) -> tuple[Float[Array, ""], Metrics]:
-            return policy_loss(math, policy, actor(params, minibatch.obs), minibatch)
+            head = fast_gradients(partial(actor, params))(minibatch.obs)
+            return policy_loss(math, policy, head, minibatch)
 
         gradient, metrics = jax.grad(objective, has_aux=True)(of_policy(state.params))
         step, adam = actor_optimiser.update(gradient, state.actor_adam, hyper=state.hyper)
@@ -135,7 +138,7 @@ def make(config: Config, env: Env) -> Agent:
 
     def value_step(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
         def objective(params: Params) -> tuple[Float[Array, ""], Metrics]:
-            return value_loss(critic(params, minibatch.obs), minibatch)
+            return value_loss(fast_gradients(partial(critic, params))(minibatch.obs), minibatch)
 
         gradient, metrics = jax.grad(objective, has_aux=True)(of_value(state.params))
         step, adam = critic_optimiser.update(gradient, state.critic_adam, hyper=state.hyper)
