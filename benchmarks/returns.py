@@ -1,15 +1,17 @@
 """Does speed cost learning? Final returns over ten seeds: benchback's one program against PureJaxRL's way.
 
-    python benchmarks/returns.py [--workload A]    # about two minutes on one core; C takes seven
+    python benchmarks/returns.py [--workload A] [--truncation bootstrap]    # two minutes on one core; C takes seven
 
 Both sides train on the workload of `benchback peers` for 491,520 environment steps, compile once and run every seed. A
-run's return is the mean over the episodes that ended in the last sixth of its iterations.
+run's return is the mean over the episodes that ended in the last sixth of its iterations. PureJaxRL takes time limits
+for ends; with `--truncation terminal` benchback does, too.
 """
 
 import argparse
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -63,8 +65,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--workload", choices=WORKLOADS, default="A")
+    parser.add_argument("--truncation", choices=("bootstrap", "terminal"), default="bootstrap")
     flags = parser.parse_args()
-    own, style = (returns(code, WORKLOADS[flags.workload], flags.seeds) for code in (OWN, STYLE))
+    work = WORKLOADS[flags.workload]
+    work = replace(work, config=replace(work.config, truncation=flags.truncation))
+    own, style = (returns(code, work, flags.seeds) for code in (OWN, STYLE))
     for name, values in (("benchback purejax", own), ("PureJaxRL's way", style)):
         print(f"{name}: {values.mean():.2f} +- {values.std(ddof=1):.2f} over {len(values)} seeds: {values.round(1)}")
     test = stats.ttest_ind(own, style, equal_var=False)
