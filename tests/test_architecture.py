@@ -67,6 +67,7 @@ def test_registry_equals_disk(algorithm: str) -> None:
     assert (folder / "README.md").exists()
     assert {path.stem for path in (ROOT / "backends").glob("*.py")} == {
         "__init__",
+        "products",
         "xla",
         "torch_state",
         *registry.BACKENDS,
