@@ -109,24 +109,27 @@ def sides_of_products_over_rows(function: Any, arguments: Any) -> list[tuple[int
 
 
 def test_several_arguments_and_results_of_a_network() -> None:
-    """Rows joined inside, two towers, a kernel that is used twice and a product of rows with rows."""
-    a, b, square = integers(1, 5, 3), integers(2, 5, 1), integers(3, 5, 5)
+    """Rows joined inside, two towers, a kernel that is used twice, and products that are none of rows with a kernel."""
+    a, b, square, per_row = integers(1, 5, 3), integers(2, 5, 1), integers(3, 5, 5), integers(6, ROWS, 5)
 
     def network(weights: Weights) -> Callable[..., Any]:
         def apply(obs: jax.Array, action: jax.Array) -> dict[str, jax.Array]:
-            a, b, square = weights
+            a, b, square, per_row = weights
             both = jnp.concatenate([obs, action], -1)
             hidden = both @ square @ square
-            return {"policy": hidden @ a, "value": (hidden @ b).squeeze(-1), "gram": hidden @ both.T}
+            dots = jax.vmap(jnp.dot)(hidden, per_row)
+            return {"policy": hidden @ a, "value": (hidden @ b).squeeze(-1), "gram": hidden @ both.T, "dots": dots}
 
         return apply
 
     def objective(wrap: Callable[..., Any], weights: Weights) -> jax.Array:
         out = wrap(network(weights))(integers(4, ROWS, 3), integers(5, ROWS, 2))
-        assert set(out) == {"policy", "value", "gram"}
-        return out["policy"].sum() + out["value"].sum() + jnp.trace(out["gram"])
+        assert set(out) == {"policy", "value", "gram", "dots"}
+        return out["policy"].sum() + out["value"].sum() + jnp.trace(out["gram"]) + out["dots"].sum()
 
-    found, wanted = (jax.grad(partial(objective, wrap))((a, b, square)) for wrap in (fast_gradients, lambda f: f))
+    found, wanted = (
+        jax.grad(partial(objective, wrap))((a, b, square, per_row)) for wrap in (fast_gradients, lambda f: f)
+    )
     jax.tree.map(np.testing.assert_array_equal, found, wanted)
 
 

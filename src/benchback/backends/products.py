@@ -87,8 +87,9 @@ def _multiplies_rows(equation: JaxprEqn, from_rows: list[bool]) -> bool:
     avals: list[Any] = [atom.aval for atom in (*equation.invars, *equation.outvars)]
     x, kernel, out = avals
     same_type = x.dtype == kernel.dtype == out.dtype
-    contracted, _ = equation.params["dimension_numbers"]
-    return same_type and x.ndim == kernel.ndim == 2 and tuple(contracted[from_rows.index(True)]) == (1,)
+    contracted, batched = equation.params["dimension_numbers"]
+    plain = x.ndim == kernel.ndim == 2 and not any(batched)
+    return plain and same_type and tuple(contracted[from_rows.index(True)]) == (1,)
 
 
 def _replaced(equation: JaxprEqn, inputs: list[Any], from_rows: list[bool]) -> Any:
