@@ -16,8 +16,8 @@ $(INSTALLED): requirements.lock pyproject.toml
 
 demo: install  ## PPO on CartPole in all six backends, each run in a process of its own
 	rm -f runs/smoke.sqlite*
-	$(PY) -m benchback run smoke
-	$(PY) -m benchback report runs/smoke.sqlite --out runs/smoke-report
+	$(PY) -m benchback.cli run smoke
+	$(PY) -m benchback.cli report runs/smoke.sqlite --out runs/smoke-report
 
 test: install  ## the whole fast suite
 	$(PY) -m pytest -n 2 --dist loadfile
@@ -41,16 +41,16 @@ learn: install  ## the long learning runs; writes the table of docs/learning.md
 	$(PY) benchmarks/learn.py
 
 peers: install  ## the same work in rejax, stable-baselines3, sbx and baselines
-	$(PY) -m benchback peers
+	$(PY) -m benchback.cli peers
 
 micro: install  ## what single operations cost in each backend
-	$(PY) -m benchback micro
+	$(PY) -m benchback.cli micro
 
 scale: install  ## throughput and memory over environments, width and threads
-	$(PY) -m benchback scale
+	$(PY) -m benchback.cli scale
 
 parity: install
-	$(PY) -m benchback parity
+	$(PY) -m benchback.cli parity
 
 clean:
 	rm -rf $(VENV) runs .pytest_cache .ruff_cache

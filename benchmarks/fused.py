@@ -26,7 +26,7 @@ from typing import Any
 import jax
 
 from benchback import envs, registry
-from benchback.peers.work import WORKLOADS, Workload
+from benchback.measure.peers.work import WORKLOADS, Workload
 from benchback.stats.ratios import paired_ratio
 
 REFERENCE = "purejax"

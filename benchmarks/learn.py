@@ -22,7 +22,9 @@ from rich.progress import track
 
 from benchback import registry
 from benchback.cli.arguments import limit_threads
-from benchback.train import Run, advance, build, evaluate
+from benchback.evaluate import evaluate
+from benchback.run import Run, build
+from benchback.train import advance
 
 ROOT = Path(__file__).parent.parent
 DOCUMENT = ROOT / "docs" / "learning.md"

@@ -16,8 +16,8 @@ from itertools import pairwise
 from typing import Any, get_args
 
 from benchback.agent import Agent, Backend
-from benchback.bench.clock import record_calls
-from benchback.bench.record import Timing
+from benchback.measure.clock import record_calls
+from benchback.measure.record import Timing
 
 ITERATION_S = 0.010
 INTERRUPTED_S = 0.0002

@@ -35,7 +35,7 @@ def report(store: Path, out: Path) -> tuple[float, float]:
     """Seconds of the clock and of the processor."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     started = time.perf_counter()
-    subprocess.run([sys.executable, "-m", "benchback", "report", str(store), "--out", str(out)], check=True)
+    subprocess.run([sys.executable, "-m", "benchback.cli", "report", str(store), "--out", str(out)], check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return time.perf_counter() - started, used

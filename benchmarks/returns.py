@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchback.peers.sides import PROGRAMS
-from benchback.peers.work import WORKLOADS, Workload
+from benchback.measure.peers.sides import PROGRAMS
+from benchback.measure.peers.work import WORKLOADS, Workload
 
 SEEDS = 10
 STEPS = 491_520
@@ -27,7 +27,7 @@ OWN = """
 import sys, json, numpy as np
 from types import SimpleNamespace
 from own import run_of
-from benchback.train import build
+from benchback.run import build
 work, seeds, tail = SimpleNamespace(**json.loads(sys.argv[1])), int(sys.argv[2]), int(sys.argv[3])
 agent, backend = build(run_of(work, {"backend": "purejax", "mode": "jit", "unit": "chunk", "suite": "gymnax"}))
 for seed in range(seeds):

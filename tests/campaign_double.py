@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 from worker_double import record
 
-from benchback.bench import campaign
-from benchback.bench.campaign import Watch
-from benchback.bench.launch import Ended, run_cell
-from benchback.bench.record import Cell
-from benchback.bench.study import Product, Study
 from benchback.cli.campaigns import on_stop
+from benchback.measure import coordinator
+from benchback.measure.coordinator import Watch
+from benchback.measure.process import Ended, run_cell
+from benchback.measure.record import Cell
+from benchback.measure.study import Product, Study
 
 MACHINE = {"cpu": "a model", "code": "1"}
 BACKENDS = ("linen", "nnx", "equinox")
@@ -71,8 +71,8 @@ WATCH = Watch(launch=modelled, prove=proven, sample=quiet, canary=lambda: {"matm
 
 def work(path: Path, watch: Watch = WATCH, study: Study = STUDY, **options: Any) -> bool:
     """Whether the campaign at `path` is complete after this coordinator."""
-    with campaign.open_campaign(path, study, machine=MACHINE, **options) as store:
-        return campaign.work(store, study, watch)
+    with coordinator.open_campaign(path, study, fingerprint=MACHINE, **options) as store:
+        return coordinator.work(store, study, watch)
 
 
 def slowly(path: Path) -> None:

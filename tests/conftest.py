@@ -60,7 +60,7 @@ def benchback(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess]:
 
     def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
         return subprocess.run(
-            [sys.executable, "-m", "benchback", *arguments],
+            [sys.executable, "-m", "benchback.cli", *arguments],
             cwd=tmp_path,
             env=os.environ | environment,
             capture_output=True,

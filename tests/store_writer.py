@@ -7,8 +7,8 @@ import sys
 import time
 from pathlib import Path
 
-from benchback.bench.record import Attempt, Record
-from benchback.bench.store import Claim, open_store
+from benchback.measure.record import Attempt, Record
+from benchback.measure.store import Claim, open_store
 
 LEASE_S = 600.0
 

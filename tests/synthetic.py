@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from benchback.bench import plan
-from benchback.bench.record import Attempt, Cell, Record
-from benchback.bench.store import Claim, Store, create
-from benchback.bench.study import Product, Study, every_mode, variants
+from benchback.measure import plan
+from benchback.measure.record import Attempt, Cell, Record
+from benchback.measure.store import Claim, Store, create
+from benchback.measure.study import Product, Study, every_mode, variants
 
 HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>&amp;\"'`${1}"
 """Text that must come out as itself wherever it is shown."""

@@ -20,21 +20,21 @@ from typing import Any
 import psutil
 import pytest
 from campaign_double import MACHINE, STUDY, WATCH, modelled, slowly, study, work
-from test_launch import double, is_gone, wait_for
+from test_process import double, is_gone, wait_for
 
-from benchback.bench import campaign, gate
-from benchback.bench.campaign import open_campaign, owner, owner_is_gone, results
-from benchback.bench.launch import Ended, Interrupted, output_of, run_cell
-from benchback.bench.policy import is_accepted
-from benchback.bench.record import Attempt, Cell
-from benchback.bench.store import Store, open_store
-from benchback.bench.study import Product, Study
-from benchback.bench.verify import verify
+from benchback.analysis.claims import claims_table
+from benchback.analysis.comparisons import claims, read_groups
+from benchback.analysis.table import read
+from benchback.cli.show_campaigns import print_outcome
 from benchback.errors import InputError
-from benchback.report.claimed import claims_table
-from benchback.report.comparisons import claims, read_groups
-from benchback.report.table import read
-from benchback.show.campaigns import print_outcome
+from benchback.measure import coordinator, gate
+from benchback.measure.coordinator import open_campaign, owner, owner_is_gone, results
+from benchback.measure.policy import is_accepted
+from benchback.measure.process import Ended, Interrupted, output_of, run_cell
+from benchback.measure.record import Attempt, Cell
+from benchback.measure.store import Store, open_store
+from benchback.measure.study import Product, Study
+from benchback.measure.verify import verify
 
 DOUBLE = Path(__file__).parent / "campaign_double.py"
 
@@ -109,13 +109,15 @@ def test_groups_are_extended_until_precise_or_at_their_limit(cv: float, expected
 
 def test_a_group_stops_as_soon_as_it_is_precise(unbroken: Path) -> None:
     with open_store(unbroken, readonly=True) as store:
-        slots, times = store.slots(), campaign.block_times(store, 0)
+        slots, times = store.slots(), coordinator.block_times(store, 0)
         for group in {cell.group for cell in store.cells().values()}:
             members = [id for id, cell in store.cells().items() if cell.group == group]
             n = 1 + max(slot.block for slot in slots if slot.cell in members)
             precise = [
-                not campaign.plan.undecided({id: [times[id][b] for b in range(k)] for id in members}, STUDY.precision)
-                for k in range(STUDY.min_blocks, n + 1, campaign.BLOCKS_AT_ONCE)
+                not coordinator.plan.undecided(
+                    {id: [times[id][b] for b in range(k)] for id in members}, STUDY.precision
+                )
+                for k in range(STUDY.min_blocks, n + 1, coordinator.BLOCKS_AT_ONCE)
             ]
             assert precise[:-1] == [False] * (len(precise) - 1)
             assert precise[-1] or n == STUDY.max_blocks
@@ -201,9 +203,9 @@ def test_a_canary_that_fails_costs_no_run(path: Path) -> None:
 
 
 def test_a_changed_machine_is_refused_with_a_diff(path: Path) -> None:
-    open_campaign(path, STUDY, machine=MACHINE).close()
+    open_campaign(path, STUDY, fingerprint=MACHINE).close()
     with pytest.raises(InputError, match=r"cpu: a model -> another; .*--new-stratum"):
-        open_campaign(path, STUDY, machine=MACHINE | {"cpu": "another"})
+        open_campaign(path, STUDY, fingerprint=MACHINE | {"cpu": "another"})
 
 
 @pytest.mark.parametrize("order", ["protocol", "original"])
@@ -212,36 +214,36 @@ def test_a_new_stratum_repeats_the_schedule_and_is_not_pooled(order: str, path: 
     assert work(path, WATCH, chosen)
     slower = replace(WATCH, launch=partial(modelled, effects=dict.fromkeys(("linen", "nnx", "equinox"), 1.0)))
     other = MACHINE | {"cpu": "another"}
-    with open_campaign(path, chosen, machine=other, new_stratum=True) as store:
+    with open_campaign(path, chosen, fingerprint=other, new_stratum=True) as store:
         first, second = ([s for s in store.slots() if s.stratum == number] for number in (0, 1))
         assert [(s.cell, s.block, s.seed) for s in first] == [(s.cell, s.block, s.seed) for s in second]
-        assert campaign.work(store, chosen, slower)
+        assert coordinator.work(store, chosen, slower)
         assert store.progress(1).ok == len(second)
-        old, new = (campaign.block_times(store, number) for number in (0, 1))
+        old, new = (coordinator.block_times(store, number) for number in (0, 1))
         for cell in old:
             assert old[cell].keys() == new[cell].keys()
             assert all(new[cell][b] == pytest.approx(2 * old[cell][b]) for b in old[cell])
-    with open_campaign(path, chosen, machine=other) as store:
+    with open_campaign(path, chosen, fingerprint=other) as store:
         assert len(store.strata()) == 2
     assert verify(path) == []
 
 
 def test_of_two_that_open_a_stratum_at_once_one_joins(path: Path) -> None:
     other = MACHINE | {"cpu": "another"}
-    open_campaign(path, STUDY, machine=MACHINE).close()
+    open_campaign(path, STUDY, fingerprint=MACHINE).close()
     with open_store(path) as slow:
         seen = slow.slots()
-        open_campaign(path, STUDY, machine=other, new_stratum=True).close()
+        open_campaign(path, STUDY, fingerprint=other, new_stratum=True).close()
         with pytest.raises(ValueError, match="not all of its slots"):
-            slow.add_stratum(other, campaign.plan.again(STUDY, seen, 0, 1))
+            slow.add_stratum(other, coordinator.plan.again(STUDY, seen, 0, 1))
         assert len(slow.strata()) == 2
         assert len(slow.slots()) == 2 * len(seen)
 
 
 def test_a_store_of_another_study_is_refused(path: Path) -> None:
-    open_campaign(path, STUDY, machine=MACHINE).close()
+    open_campaign(path, STUDY, fingerprint=MACHINE).close()
     with pytest.raises(InputError, match="with other configurations; choose another --store"):
-        open_campaign(path, study(gammas=(0.5,)), machine=MACHINE)
+        open_campaign(path, study(gammas=(0.5,)), fingerprint=MACHINE)
 
 
 @pytest.mark.parametrize(
@@ -255,22 +257,22 @@ def test_what_this_machine_cannot_run_is_refused_before_anything_is_written(
     changes: dict[str, Any], message: str, path: Path
 ) -> None:
     with pytest.raises(InputError, match=message):
-        open_campaign(path / "below", study(**changes), machine=MACHINE)
+        open_campaign(path / "below", study(**changes), fingerprint=MACHINE)
     assert not path.exists()
 
 
 def test_a_campaign_keeps_its_seed(path: Path) -> None:
-    open_campaign(path, STUDY, machine=MACHINE, seed=7).close()
+    open_campaign(path, STUDY, fingerprint=MACHINE, seed=7).close()
     with pytest.raises(InputError, match="begun with seed 7, not 0; leave out --seed"):
-        open_campaign(path, STUDY, machine=MACHINE, seed=0)
-    with open_campaign(path, STUDY, machine=MACHINE) as store:
+        open_campaign(path, STUDY, fingerprint=MACHINE, seed=0)
+    with open_campaign(path, STUDY, fingerprint=MACHINE) as store:
         assert store.campaign()["seed"] == 7
-    open_campaign(path, STUDY, machine=MACHINE, seed=7).close()
+    open_campaign(path, STUDY, fingerprint=MACHINE, seed=7).close()
 
 
 def test_a_later_note_is_kept_beside_the_first(path: Path) -> None:
     for note in ("first", "", "first", "second"):
-        open_campaign(path, STUDY, machine=MACHINE, note=note).close()
+        open_campaign(path, STUDY, fingerprint=MACHINE, note=note).close()
     with open_store(path, readonly=True) as store:
         assert store.campaign()["note"] == "first"
         assert [(event.kind, event.detail) for event in store.events()] == [("note", "second")]
@@ -278,7 +280,7 @@ def test_a_later_note_is_kept_beside_the_first(path: Path) -> None:
 
 def test_a_negative_seed_is_refused_before_anything_is_written(path: Path) -> None:
     with pytest.raises(InputError, match="seed=-1"):
-        open_campaign(path / "below", STUDY, machine=MACHINE, seed=-1)
+        open_campaign(path / "below", STUDY, fingerprint=MACHINE, seed=-1)
     assert not path.exists()
 
 
@@ -342,7 +344,7 @@ def test_parity_is_measured_on_all_processors_and_once_for_each_backend(
         return json.dumps({"rows": [{"backend": backend, "ok": True} for backend in asked[-1]]})
 
     monkeypatch.setattr(gate, "output_of", measured)
-    monkeypatch.setattr(gate.host, "allowed_processors", lambda: [0, 1])
+    monkeypatch.setattr(gate.machine, "allowed_processors", lambda: [0, 1])
     three = ["linen", "nnx", "pytorch"]
     assert set(gate.verdicts(["ppo"], three, MACHINE, cache=tmp_path).values()) == {"pass"}
     assert sorted(map(sorted, asked)) == [["linen", "pytorch"], ["nnx"]]
@@ -415,15 +417,15 @@ def test_coordinators_that_work_at_once_share_the_work(
 def test_groups_are_not_extended_twice_by_two_who_see_the_same(path: Path) -> None:
     assert work(path, WATCH, study(max_blocks=2))
     with open_store(path) as one, open_store(path) as two:
-        assert campaign.extend_groups(one, study(precision=1e-6), 0, WATCH)
+        assert coordinator.extend_groups(one, study(precision=1e-6), 0, WATCH)
         once = one.slots()
-        assert campaign.extend_groups(two, study(precision=1e-6), 0, WATCH)
+        assert coordinator.extend_groups(two, study(precision=1e-6), 0, WATCH)
         assert two.slots() == once
 
 
 @pytest.mark.parametrize("name", [f"{socket.gethostname()}:{2**22 + 1}", owner()], ids=["gone", "our own"])
 def test_a_slot_of_a_dead_owner_is_taken_over_at_once(name: str, path: Path) -> None:
-    with open_campaign(path, STUDY, machine=MACHINE) as store:
+    with open_campaign(path, STUDY, fingerprint=MACHINE) as store:
         assert store.claim(name, 3600.0)
     started = time.monotonic()
     assert work(path)
@@ -450,7 +452,7 @@ def test_only_processes_of_this_host_are_known_to_be_gone(name: str, gone: bool)
 
 def test_a_coordinator_that_lost_its_slot_stores_nothing_for_it(path: Path) -> None:
     stolen: list[str] = []
-    with open_campaign(path, STUDY, machine=MACHINE) as thief:
+    with open_campaign(path, STUDY, fingerprint=MACHINE) as thief:
 
         def launch(cell: Cell, seed: int, timeout_s: float, tick: Any) -> Ended:
             if not stolen:
@@ -535,11 +537,11 @@ def test_asking_to_stop_during_a_canary_starts_no_run(path: Path) -> None:
 
 
 def test_a_full_disk_is_said_and_the_campaign_goes_on_when_there_is_room(path: Path, unbroken: Path) -> None:
-    with open_campaign(path, STUDY, machine=MACHINE) as store:
+    with open_campaign(path, STUDY, fingerprint=MACHINE) as store:
         (pages,) = store.connection.execute("PRAGMA page_count").fetchone()
         store.connection.execute(f"PRAGMA max_page_count = {pages + 4}")
         with pytest.raises(OSError, match="the disk is full") as caught:
-            campaign.work(store, STUDY, WATCH)
+            coordinator.work(store, STUDY, WATCH)
         assert caught.value.errno == errno.ENOSPC
         done = store.progress().ok
     assert done > 0

@@ -18,12 +18,12 @@ import pytest
 import yaml
 from campaign_double import FIXED, MACHINE, study, work
 
-from benchback.bench import gate, host
-from benchback.bench.campaign import open_campaign
-from benchback.bench.store import open_store
-from benchback.bench.study import Study
 from benchback.errors import InputError
-from benchback.folder import read_config
+from benchback.measure import gate, machine
+from benchback.measure.coordinator import open_campaign
+from benchback.measure.store import open_store
+from benchback.measure.study import Study
+from benchback.run_dir import read_config
 
 GOOD: dict[str, Any] = {
     "name": "mine",
@@ -80,7 +80,7 @@ def test_every_wrong_study_names_the_remedy(name: str, tmp_path: Path) -> None:
     changes, message = WRONG_STUDIES[name]
     path = tmp_path / "folder" / "mine.sqlite"
     with pytest.raises(InputError) as caught:
-        open_campaign(path, Study.from_dict(GOOD | changes), machine=MACHINE)
+        open_campaign(path, Study.from_dict(GOOD | changes), fingerprint=MACHINE)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
@@ -102,7 +102,7 @@ WRONG_COMMANDS = {
 def test_wrong_commands_are_refused_before_anything_is_written(
     arguments: tuple[str, ...], benchback, tmp_path: Path
 ) -> None:
-    open_campaign(tmp_path / "mine.sqlite", study(), machine=MACHINE).close()
+    open_campaign(tmp_path / "mine.sqlite", study(), fingerprint=MACHINE).close()
     before = (tmp_path / "mine.sqlite").read_bytes()
     refused(benchback(*arguments), WRONG_COMMANDS[arguments])
     # A reader of a store leaves an empty log beside it.
@@ -162,8 +162,8 @@ HOSTILE = {
 def test_hostile_files_are_refused_within_a_second_and_not_run(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from benchback.bench.study import load
-    from benchback.train import Run
+    from benchback.measure.study import load
+    from benchback.run import Run
 
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "hostile.yaml"
@@ -191,7 +191,7 @@ def test_hostile_checkpoints_are_refused_and_not_run(name: str, benchback, tmp_p
 
 def test_the_cost_of_environments_is_kept_with_a_campaign(benchback, tmp_path: Path) -> None:
     path = tmp_path / "mine.sqlite"
-    open_campaign(path, study(), machine=MACHINE).close()
+    open_campaign(path, study(), fingerprint=MACHINE).close()
     options = ("--envs", "torch/CartPole-v1", "torch/MountainCar-v0", "--num-envs", "2")
     done = benchback("envs", "time", *options, "--store", str(path), "--json")
     assert done.returncode == 0, done.stderr
@@ -222,8 +222,8 @@ def test_wrong_trackers_are_refused_before_anything_is_written(benchback, tmp_pa
 
 def remember_parity(cache: Path) -> None:
     """Have the gate believe that parity was proven: it is not what is tested here."""
-    machine = host.fingerprint()
-    relevant = {name: x for name, x in machine.items() if name in gate.CODE or name.startswith("version ")}
+    fingerprint = machine.fingerprint()
+    relevant = {name: x for name, x in fingerprint.items() if name in gate.CODE or name.startswith("version ")}
     file = cache / "parity" / f"{gate.digest(['ppo', gate.LEVELS, relevant])}.json"
     file.parent.mkdir(parents=True)
     file.write_text(json.dumps({"purejax": "pass"}))
@@ -271,11 +271,11 @@ def test_interrupting_a_real_campaign_leaves_nothing_running(
     if during == "run":
         remember_parity(tmp_path / "cache")
     process = started(
-        *(sys.executable, "-m", "benchback", "run", "mine.yaml"),
+        *(sys.executable, "-m", "benchback.cli", "run", "mine.yaml"),
         cwd=tmp_path,
         env=os.environ | {"BENCHBACK_CACHE": str(tmp_path / "cache")},
     )
-    word = {"parity": "parity", "run": "benchback.bench.worker"}[during]
+    word = {"parity": "parity", "run": "benchback.measure.worker"}[during]
     child = until(lambda: child_with(process, word))
     begun = time.monotonic()
     for _ in range(2):

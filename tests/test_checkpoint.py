@@ -11,10 +11,12 @@ from safetensors.numpy import save_file
 from test_contract import IN_PROCESS, built, different
 
 from benchback import checkpoint, registry
+from benchback.agent import network_of
 from benchback.algorithms.ppo.loss import Minibatch
 from benchback.checkpoint import Checkpoint, CheckpointError
 from benchback.parity.subject import Subject
-from benchback.train import Run, network_of, train
+from benchback.run import Run
+from benchback.train import train
 
 
 def tiny_run(name: str, env: str = "gymnax/CartPole-v1", unit: str = "phase") -> Run:

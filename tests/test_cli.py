@@ -15,7 +15,7 @@ import yaml
 from rich.console import Console
 
 from benchback import checkpoint
-from benchback.show.tables import table
+from benchback.cli.show_tables import table
 
 SMALL = [
     "--num-envs",
@@ -74,7 +74,7 @@ def test_a_run_can_be_repeated_from_its_config_and_evaluated(benchback, tmp_path
 def test_an_interrupted_run_resumes_to_the_same_end(benchback, tmp_path: Path) -> None:
     arguments = [*TRAIN, "--num-iterations", "3000"]
     interrupted = subprocess.Popen(
-        [sys.executable, "-m", "benchback", *arguments, "--out", "broken", "--json"],
+        [sys.executable, "-m", "benchback.cli", *arguments, "--out", "broken", "--json"],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         text=True,
@@ -96,7 +96,7 @@ def test_an_interrupted_run_resumes_to_the_same_end(benchback, tmp_path: Path) -
 
 def test_a_killed_run_resumes_from_its_last_checkpoint(benchback, tmp_path: Path) -> None:
     arguments = [*TRAIN, "--num-iterations", "100000", "--checkpoint-every", "3", "--out", "run"]
-    process = subprocess.Popen([sys.executable, "-m", "benchback", *arguments], cwd=tmp_path)
+    process = subprocess.Popen([sys.executable, "-m", "benchback.cli", *arguments], cwd=tmp_path)
     path = tmp_path / "run" / "checkpoint.safetensors"
     deadline = time.monotonic() + 120
     while not path.exists() and time.monotonic() < deadline:

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from benchback.agent import Agent, Backend
-from benchback.bench import clock, figures, wire
-from benchback.bench.clock import Tape, Unsynchronised, check_finished, record_calls
-from benchback.bench.record import Cell
-from benchback.bench.worker import Job, perform
-from benchback.train import Run
+from benchback.measure import clock, metrics, wire
+from benchback.measure.clock import Tape, Unsynchronised, check_finished, record_calls
+from benchback.measure.record import Cell
+from benchback.measure.worker import Job, perform
+from benchback.run import Run
 
 
 @dataclass
@@ -306,4 +306,4 @@ def test_a_run_is_recorded_whole(timing: str, unit: str, calls: int) -> None:
     assert 1 << 20 < record.samples["rss_bytes"][-1] <= record.memory["peak_rss_bytes"]
     message = json.loads(json.dumps(asdict(record), allow_nan=False))
     assert wire.parse_record(message) == record
-    assert figures.figures(record)["total"] == record.marks["finished"]
+    assert metrics.figures(record)["total"] == record.marks["finished"]

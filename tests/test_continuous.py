@@ -21,13 +21,15 @@ from conftest import TINY
 from test_contract import IN_PROCESS, different
 
 from benchback import envs, registry
-from benchback.agent import Agent, Backend, Weights
+from benchback.agent import Agent, Backend, Weights, network_of
 from benchback.algorithms.ppo.config import Config
 from benchback.checkpoint import Checkpoint, CheckpointError
+from benchback.evaluate import evaluate
 from benchback.parity.ppo import cases, levels, oracle
 from benchback.parity.subject import Subject, computing
 from benchback.parity.tolerance import TOLERANCE
-from benchback.train import Run, advance, evaluate, network_of, train, transplantable
+from benchback.run import Run
+from benchback.train import advance, train, transplantable
 
 PENDULUM = "gymnax/Pendulum-v1"
 NORMALISED = replace(TINY, num_steps=4, normalise_obs=True, normalise_reward=True)
@@ -280,7 +282,9 @@ def learnt(name: str, config: Config, mode: str) -> float:
     """The mean greedy return on Pendulum after training, in a process without annotation checks."""
     code = """
 import sys, json
-from benchback.train import Run, evaluate, train
+from benchback.evaluate import evaluate
+from benchback.run import Run
+from benchback.train import train
 run = Run.from_dict(json.loads(sys.argv[1]))
 *_, last = train(run)
 print(evaluate(run, last.export(), episodes=32, seed=1).mean())

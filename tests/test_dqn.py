@@ -16,17 +16,19 @@ import torch
 from test_contract import IN_PROCESS, different, with_learning_rate
 
 from benchback import checkpoint, envs, registry
-from benchback.agent import Agent, Backend, Weights
+from benchback.agent import Agent, Backend, Weights, network_of
 from benchback.algorithms.dqn.config import Config
 from benchback.checkpoint import Checkpoint
 from benchback.errors import InputError
+from benchback.evaluate import evaluate
 from benchback.math import jax as jax_math
 from benchback.math import torch as torch_math
 from benchback.parity.deviation import section
 from benchback.parity.dqn import oracle
 from benchback.parity.oracle import parameters
 from benchback.registry import BACKENDS
-from benchback.train import Run, advance, evaluate, network_of, train
+from benchback.run import Run
+from benchback.train import advance, train
 
 FAMILIES = {"purejax": "jax", "pytorch": "torch"}
 TINY = Config(

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from benchback import envs
-from benchback.bench.campaign import check_fit
-from benchback.bench.study import Product, Study
 from benchback.envs.gymnax import make
 from benchback.errors import InputError
+from benchback.measure.coordinator import check_fit
+from benchback.measure.study import Product, Study
 
 NUM_ENVS, NUM_STEPS = 3, 40
 

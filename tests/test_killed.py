@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from benchback.bench.store import open_store
+from benchback.measure.store import open_store
 
-COMMAND = [sys.executable, "-m", "benchback", "run", "smoke", "--scale", "0.25", "--json", "--store"]
+COMMAND = [sys.executable, "-m", "benchback.cli", "run", "smoke", "--scale", "0.25", "--json", "--store"]
 """A quarter of the iterations: what is examined is that nothing is lost, twice or different, not how fast it is."""
 
 

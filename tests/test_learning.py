@@ -7,7 +7,9 @@ from test_contract import IN_PROCESS
 
 from benchback import registry
 from benchback.algorithms.ppo.config import Config
-from benchback.train import Run, evaluate, train
+from benchback.evaluate import evaluate
+from benchback.run import Run
+from benchback.train import train
 
 
 @pytest.mark.parametrize("name", registry.BACKENDS)

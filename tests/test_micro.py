@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchback import micro, registry
+from benchback import registry
 from benchback.errors import InputError
-from benchback.micro.campaign import Found, Plan, Sample, WorkerFailed, hollow, plan_for, worker
-from benchback.micro.operations import HOLLOW, OPERATIONS, Subject, operations
-from benchback.micro.summary import summarise
-from benchback.micro.work import matmul_flops, update_flops
+from benchback.measure import micro
+from benchback.measure.micro.campaign import Found, Plan, Sample, WorkerFailed, hollow, plan_for, worker
+from benchback.measure.micro.operations import HOLLOW, OPERATIONS, Subject, operations
+from benchback.measure.micro.summary import summarise
+from benchback.measure.micro.work import matmul_flops, update_flops
 
 SUBJECT = Subject("purejax", "jit", 4, (8, 8))
 
@@ -45,7 +46,7 @@ def test_an_update_changes_the_weights() -> None:
     make, backend = registry.load("ppo", "purejax")
     from benchback import envs
     from benchback.algorithms.ppo.config import Config
-    from benchback.micro.operations import learning
+    from benchback.measure.micro.operations import learning
 
     config = Config(num_envs=4, num_steps=1, num_epochs=1, num_minibatches=1, hidden_sizes=(8, 8))
     agent = backend.modes["jit"](make(config, envs.make("gymnax/CartPole-v1", 4, "jax")))
@@ -129,6 +130,6 @@ def test_a_process_answers_and_says_why_it_died() -> None:
 
 
 def test_importing_the_package_imports_no_framework() -> None:
-    code = "import sys, benchback.micro; assert not {'jax', 'torch', 'flax', 'gymnax'} & set(sys.modules)"
+    code = "import sys, benchback.measure.micro; assert not {'jax', 'torch', 'flax', 'gymnax'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
     assert micro.plan_for(rounds=2).rounds == 2

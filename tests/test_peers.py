@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from benchback.bench import host
 from benchback.errors import InputError
-from benchback.peers import SIDES, WORKLOADS, Plan, campaign, compare, plan_for, schedule, summarise
-from benchback.peers.environments import Environment, Unavailable, is_complete
-from benchback.peers.process import Failed, checked, command_for, differences, measure, program_of
-from benchback.peers.sides import BASELINES, PROGRAMS, Side
+from benchback.measure import machine
+from benchback.measure.peers import SIDES, WORKLOADS, Plan, campaign, compare, plan_for, schedule, summarise
+from benchback.measure.peers.environments import Environment, Unavailable, is_complete
+from benchback.measure.peers.process import Failed, checked, command_for, differences, measure, program_of
+from benchback.measure.peers.sides import BASELINES, PROGRAMS, Side
 from benchback.stats import geometric_mean, paired_ratio
 
 WORK = WORKLOADS["A"]
@@ -102,7 +102,7 @@ def test_wrong_plans_name_the_remedy(wrong: dict[str, Any]) -> None:
 
 def fake(name: str, code: str, monkeypatch: pytest.MonkeyPatch, folder: Path, **fields: Any) -> Side:
     """A side whose program is `code`."""
-    monkeypatch.setattr("benchback.peers.process.PROGRAMS", folder)
+    monkeypatch.setattr("benchback.measure.peers.process.PROGRAMS", folder)
     (folder / f"{name}.py").write_text(code)
     return Side(name, f"{name}.py", **fields)
 
@@ -245,7 +245,7 @@ def test_an_undeclared_difference_is_found() -> None:
 
 def test_environments_live_in_the_cache_and_know_their_pins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BENCHBACK_CACHE", str(tmp_path))
-    assert host.cache_folder("peers") == tmp_path / "peers"
+    assert machine.cache_folder("peers") == tmp_path / "peers"
     old, new = Environment("x", (("x==1",),)), Environment("x", (("x==2",),))
     assert not is_complete(old, tmp_path)
     (tmp_path / "complete.json").write_text(json.dumps(old.steps))
@@ -270,5 +270,5 @@ def test_programs_for_other_environments_do_not_import_benchback() -> None:
 
 
 def test_importing_the_package_imports_no_framework() -> None:
-    code = "import sys, benchback.peers; assert not {'jax', 'torch', 'flax', 'gymnax'} & set(sys.modules)"
+    code = "import sys, benchback.measure.peers; assert not {'jax', 'torch', 'flax', 'gymnax'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

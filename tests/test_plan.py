@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchback import stats
-from benchback.bench import plan
-from benchback.bench.plan import estimate, extend, minimum_detectable_effect, needs_more, schedule, undecided
-from benchback.bench.record import Cell, Slot
-from benchback.bench.study import Product, Study, load, names, scaled, select
 from benchback.errors import InputError
+from benchback.measure import plan
+from benchback.measure.plan import estimate, extend, minimum_detectable_effect, needs_more, schedule, undecided
+from benchback.measure.record import Cell, Slot
+from benchback.measure.study import Product, Study, load, names, scaled, select
 
 JAX = ("linen", "nnx", "equinox", "haiku", "purejax")
 ENVS = ("gymnax/CartPole-v1", "gymnax/Acrobot-v1", "gymnax/Catch-bsuite")

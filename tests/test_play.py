@@ -14,13 +14,15 @@ import pytest
 from conftest import TINY
 from PIL import Image
 
-from benchback import checkpoint, folder, play
+from benchback import checkpoint, run_dir
 from benchback.agent import Weights
 from benchback.backends import xla
 from benchback.checkpoint import Checkpoint
 from benchback.errors import InputError
-from benchback.play import gymnasium, video
-from benchback.train import Run, build, evaluate
+from benchback.evaluate import evaluate
+from benchback.run import Run, build
+from benchback.tools import play
+from benchback.tools.play import gymnasium, video
 
 
 @cache
@@ -127,7 +129,7 @@ def test_the_command_line_plays_a_run_folder(
     benchback: Callable[..., subprocess.CompletedProcess], tmp_path: Path
 ) -> None:
     run, weights = fresh("gymnax/CartPole-v1")
-    checkpoint.write(folder.create(tmp_path / "run", run).checkpoint, Checkpoint(weights, 6, run.to_dict()))
+    checkpoint.write(run_dir.create(tmp_path / "run", run).checkpoint, Checkpoint(weights, 6, run.to_dict()))
     done = benchback("play", "run", "--max-steps", "7", "--json")
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)

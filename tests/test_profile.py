@@ -17,11 +17,12 @@ import numpy as np
 import pytest
 from conftest import TINY
 
-from benchback import profile, registry
+from benchback import registry
 from benchback.backends import xla
 from benchback.errors import InputError
-from benchback.profile import Plan, page, parts, plan, timing
-from benchback.train import Run, environment
+from benchback.run import Run, environment
+from benchback.tools import profile
+from benchback.tools.profile import Plan, page, parts, plan, timing
 
 PARTS = ["environment", "forward", "loss and gradient", "optimiser", "dispatch", "transfer", "remainder"]
 CONFIG = replace(TINY, num_iterations=2, hidden_sizes=(8,))

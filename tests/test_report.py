@@ -14,18 +14,19 @@ import polars as pl
 import pytest
 from synthetic import HOSTILE, SLOWER, Shape, build, fill, study_of
 
-from benchback.bench import plan
-from benchback.bench.store import Store, open_store
+from benchback.analysis import code_size, compare, imported
+from benchback.analysis.claims import ALL, span_text
+from benchback.analysis.costs import read_env_times
+from benchback.analysis.progress import places
+from benchback.analysis.table import Source, read
 from benchback.errors import InputError
+from benchback.measure import plan
+from benchback.measure.store import Store, open_store
 from benchback.registry import ALGORITHMS, BACKENDS
-from benchback.report import compare, ease, imported, sentences
-from benchback.report.claimed import ALL, span_text
-from benchback.report.costs import read_env_times
-from benchback.report.figure import rows_of, unfiltered
+from benchback.report import prose
+from benchback.report.chart import rows_of, unfiltered
 from benchback.report.page import SECTIONS, columnar, rounded_table
-from benchback.report.progress import places
 from benchback.report.render import figures_of, markdown, render, tables_of
-from benchback.report.table import Source, read
 
 SMALL = Shape(("CartPole-v1", "Asterix-MinAtar"), ("small", "large"), ("linen", "nnx", "haiku", "pytorch"), 30, 4)
 
@@ -55,9 +56,11 @@ def folder(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-@pytest.mark.parametrize("module", ["render", "compare", "imported", "ease", "sentences"])
+@pytest.mark.parametrize(
+    "module", ["report.render", "report.prose", "analysis.compare", "analysis.imported", "analysis.code_size"]
+)
 def test_a_report_imports_no_framework(module: str) -> None:
-    code = f"import sys, benchback.report.{module}; assert not {{'jax', 'torch', 'flax', 'gymnax'}} & set(sys.modules)"
+    code = f"import sys, benchback.{module}; assert not {{'jax', 'torch', 'flax', 'gymnax'}} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -122,7 +125,7 @@ def test_break_even_is_where_the_lines_cross(tables: dict[str, pl.DataFrame]) ->
 def test_the_verdict_says_who_by_how_much_and_on_what_it_depends(
     source: Source, tables: dict[str, pl.DataFrame]
 ) -> None:
-    found = sentences.verdict(source, tables)
+    found = prose.verdict(source, tables)
     assert found.recommendation.startswith("Use Flax Linen (jit)")
     assert found.recommendation.endswith("In ppo, sync, cpu, 1 thread, matched the choice is the same.")
     asynchronous, sync = found.settings
@@ -139,10 +142,10 @@ def test_the_verdict_says_who_by_how_much_and_on_what_it_depends(
 def test_a_choice_that_depends_on_the_model_is_said_so() -> None:
     parts = {ALL: (1.5, "slower"), "small": (3.0, "slower"), "large": (0.5, "faster")}
     claims = steady_claims({(env, model): x for model, x in parts.items() for env in (ALL, "CartPole-v1")})
-    overall = sentences.choose(claims.filter(pl.col("model") == ALL), "linen/jit/phase")
+    overall = prose.choose(claims.filter(pl.col("model") == ALL), "linen/jit/phase")
     assert overall is not None
     assert overall.variant == "linen/jit/phase"
-    text = sentences._along(claims, "model", ["small", "large"], overall)
+    text = prose._along(claims, "model", ["small", "large"], overall)
     assert text.startswith("On the model size: rather use PyTorch (compile) with large;")
     assert "3x the time of Flax Linen (jit) with small and 0.5x with large (CartPole-v1)" in text
 
@@ -163,9 +166,9 @@ def test_cells_that_were_left_out_do_not_pass_for_a_difference_between_environme
     known = {("Acrobot-v1", "large"): 1.3, ("Breakout-MinAtar", "large"): 1.3, ("Breakout-MinAtar", "small"): 3.7}
     over_all = {("Acrobot-v1", ALL): 1.3, ("Breakout-MinAtar", ALL): 2.2, (ALL, ALL): 1.9}
     claims = steady_claims({place: (ratio, "slower") for place, ratio in (known | over_all).items()})
-    overall = sentences.choose(claims.filter((pl.col("env") == ALL) & (pl.col("model") == ALL)), "linen/jit/phase")
+    overall = prose.choose(claims.filter((pl.col("env") == ALL) & (pl.col("model") == ALL)), "linen/jit/phase")
     assert overall is not None
-    text = sentences._along(claims, "env", ["Acrobot-v1", "Breakout-MinAtar"], overall)
+    text = prose._along(claims, "env", ["Acrobot-v1", "Breakout-MinAtar"], overall)
     assert "no ratio changes by more than 10% along it" in text
 
 
@@ -198,7 +201,7 @@ def test_columns_of_tables_are_there(source: Source, tables: dict[str, pl.DataFr
 def test_the_same_store_gives_the_same_bytes(store: Store, folder: Path, tmp_path: Path) -> None:
     again = tmp_path / "again"
     # In a process of its own, with another hash seed: sets and counters may not matter.
-    command = [sys.executable, "-m", "benchback", "report", str(store.path), "--out", str(again), "--json"]
+    command = [sys.executable, "-m", "benchback.cli", "report", str(store.path), "--out", str(again), "--json"]
     seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
     environment = os.environ | {"PYTHONHASHSEED": seed, "BENCHBACK_CACHE": str(tmp_path / "cache")}
     done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
@@ -253,7 +256,7 @@ def test_a_store_without_results_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "empty.sqlite"
     with build(path, Shape(("CartPole-v1",), ("small",), ("linen", "nnx"), 12, 1, sync=False)) as full:
         campaign, cells, slots = full.campaign(), list(full.cells().values()), full.slots()
-    from benchback.bench.store import create
+    from benchback.measure.store import create
 
     with (
         create(tmp_path / "open.sqlite", campaign, cells, slots) as store,
@@ -273,7 +276,7 @@ def test_one_block_gives_ratios_without_intervals(tmp_path: Path) -> None:
     shape = Shape(("CartPole-v1",), ("small",), ("linen", "nnx"), 12, 1, sync=False)
     with build(tmp_path / "one.sqlite", shape) as store:
         source = read(store)
-        found = sentences.verdict(source, tables_of(source))
+        found = prose.verdict(source, tables_of(source))
         text = found.settings[0].comparisons[0]
         assert "cannot be compared" in text
         assert "one block" in text or "two complete blocks" in text
@@ -386,12 +389,12 @@ def f(x):
 
 
 def test_ease_counts_code_and_concepts() -> None:
-    assert ease.code_lines(CODE) == 5
-    assert ease.concepts(CODE) == {"jnp.sum", "jax.lax.scan", "nnx.Module.y"}
+    assert code_size.code_lines(CODE) == 5
+    assert code_size.concepts(CODE) == {"jnp.sum", "jax.lax.scan", "nnx.Module.y"}
 
 
 def test_ease_covers_every_implementation() -> None:
-    rows = ease.ease_rows()
+    rows = code_size.ease_rows()
     assert {(row["algorithm"], row["backend"]) for row in rows} == {(a, b) for a in ALGORITHMS for b in BACKENDS}
     assert all(50 < row["lines"] < 250 and row["concepts"] > 3 for row in rows)
 

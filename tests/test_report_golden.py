@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from synthetic import Shape, build
 
-from benchback.report.figure import rows_of, specification, unfiltered
+from benchback.report.chart import rows_of, specification, unfiltered
 from benchback.report.page import rounded_table
 from benchback.report.render import figures_of, read, tables_of
 

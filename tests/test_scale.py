@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from benchback import scale
-from benchback.bench.launch import Ended
-from benchback.bench.record import Record
 from benchback.errors import InputError
+from benchback.measure import scale
+from benchback.measure.process import Ended
+from benchback.measure.record import Record
 
 
 def row(value: int, speed: float | None, block: int = 0, axis: str = "envs") -> dict[str, Any]:
@@ -35,7 +35,7 @@ def test_one_axis_is_varied_at_a_time() -> None:
 
 @pytest.mark.parametrize(("processors", "threads"), [(1, [1]), (6, [1, 2, 4])])
 def test_no_more_threads_than_processors(processors: int, threads: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scale.host, "allowed_processors", lambda: list(range(processors)))
+    monkeypatch.setattr(scale.machine, "allowed_processors", lambda: list(range(processors)))
     assert [p.value for p in scale.points_for(backends=["linen"], axes=["threads"])] == threads
 
 

@@ -19,14 +19,14 @@ from typing import Any
 import pytest
 from store_writer import attempt_for
 
-from benchback.bench import connection, schema
-from benchback.bench import store as stores
-from benchback.bench.connection import check_local, file_system, patiently
-from benchback.bench.policy import Try, is_closed, kept
-from benchback.bench.record import Attempt, Cell, Record, Slot, canonical
-from benchback.bench.store import Claim, Counts, Damaged, Fenced, Store, create, open_store
-from benchback.bench.verify import verify
 from benchback.errors import InputError
+from benchback.measure import connection, schema
+from benchback.measure import store as stores
+from benchback.measure.connection import check_local, file_system, patiently
+from benchback.measure.policy import Try, is_closed, kept
+from benchback.measure.record import Attempt, Cell, Record, Slot, canonical
+from benchback.measure.store import Claim, Counts, Damaged, Fenced, Store, create, open_store
+from benchback.measure.verify import verify
 
 WRITER = Path(__file__).with_name("store_writer.py")
 CAMPAIGN = {"study": {"name": "smoke"}, "note": "a note", "order": "protocol", "fingerprint": {"cpu": "x"}}
@@ -651,8 +651,8 @@ from dataclasses import replace
 from pathlib import Path
 from store_writer import attempt_for
 from test_store import CAMPAIGN, CELLS, slots_of
-from benchback.bench.store import create, open_store
-from benchback.bench.verify import verify
+from benchback.measure.store import create, open_store
+from benchback.measure.verify import verify
 path, ballast = Path(sys.argv[1]) / "campaign.db", Path(sys.argv[1]) / "ballast"
 ballast.write_bytes(bytes(100_000))
 done = []
@@ -683,8 +683,8 @@ CREATE = """
 import os, sys
 from pathlib import Path
 from test_store import CAMPAIGN, CELLS, slots_of
-from benchback.bench.store import create
-from benchback.bench.verify import verify
+from benchback.measure.store import create
+from benchback.measure.verify import verify
 folder = Path(sys.argv[1])
 path, ballast = folder / "campaign.db", folder / "ballast"
 for free in range(0, 400_000, 8192):
@@ -713,7 +713,7 @@ READ_ONLY = """
 import os, subprocess, sys
 from pathlib import Path
 from test_store import CAMPAIGN, CELLS, slots_of
-from benchback.bench.store import create, open_store
+from benchback.measure.store import create, open_store
 path = Path(sys.argv[1]) / "campaign.db"
 create(path, CAMPAIGN, CELLS, slots_of(2)).close()
 subprocess.run(["mount", "-o", "remount,ro", sys.argv[1]], check=True)
@@ -921,6 +921,6 @@ def test_verify_says_what_is_no_store(tmp_path: Path) -> None:
 
 
 def test_opening_a_store_imports_no_framework() -> None:
-    code = "import sys, benchback.bench.export, benchback.bench.verify, benchback.bench.wire; print(*sys.modules)"
+    code = "import sys, benchback.measure.export, benchback.measure.verify, benchback.measure.wire; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     assert not {"jax", "torch", "polars", "numpy"} & set(loaded)

@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 from benchback import registry
-from benchback.bench.record import Cell
-from benchback.bench.study import Product, Study, load, names, scaled, select
 from benchback.errors import InputError
-from benchback.train import Run
+from benchback.measure.record import Cell
+from benchback.measure.study import Product, Study, load, names, scaled, select
+from benchback.run import Run
 
 PUBLISHED = load("benchback_rl")
 ENVS = [
@@ -416,7 +416,7 @@ def test_python_files_elsewhere_are_not_run(tmp_path: Path) -> None:
 def test_reading_studies_imports_no_framework() -> None:
     code = """
 import sys
-from benchback.bench import host, plan, study
+from benchback.measure import machine, plan, study
 for name in study.names():
     plan.estimate(study.load(name))
 assert not {"jax", "torch", "flax", "gymnax"} & set(sys.modules)

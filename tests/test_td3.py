@@ -19,13 +19,14 @@ import torch
 from test_contract import IN_PROCESS, different
 
 from benchback import checkpoint, envs, registry
-from benchback.agent import Agent, Weights
+from benchback.agent import Agent, Weights, network_of
 from benchback.algorithms.offpolicy import remembered
 from benchback.algorithms.td3.config import Config
 from benchback.algorithms.td3.loss import METRICS, Minibatch
 from benchback.checkpoint import Checkpoint
 from benchback.envs.interface import Box
 from benchback.errors import InputError
+from benchback.evaluate import evaluate
 from benchback.parity import DTYPES, Row, execution
 from benchback.parity.environment import BOX
 from benchback.parity.oracle import of_towers
@@ -34,7 +35,8 @@ from benchback.parity.td3 import cases, oracle
 from benchback.parity.td3.levels import LEVELS
 from benchback.parity.tolerance import TOLERANCE
 from benchback.registry import BACKENDS
-from benchback.train import Run, advance, evaluate, network_of, train
+from benchback.run import Run
+from benchback.train import advance, train
 
 JAX_FAMILY = [name for name, spec in BACKENDS.items() if spec.family == "jax"]
 FAMILIES = {"purejax": "jax", "pytorch": "torch"}

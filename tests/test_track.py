@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from campaign_double import MACHINE, WATCH, study
 
-from benchback.bench import campaign
-from benchback.bench.record import Attempt, Cell, Record, Slot
-from benchback.bench.store import open_store
 from benchback.errors import InputError
-from benchback.track import feed, feeder, wandb
-from benchback.track.feeder import Feeder, folder_of
-from benchback.track.run import Tracked, rows_of, tracked
+from benchback.measure import coordinator
+from benchback.measure.record import Attempt, Cell, Record, Slot
+from benchback.measure.store import open_store
+from benchback.tools.track import feed, feeder, wandb
+from benchback.tools.track.feeder import Feeder, folder_of
+from benchback.tools.track.run import Tracked, rows_of, tracked
 
 SECRET = "0123456789abcdef0123456789abcdef01234567"
 
@@ -179,10 +179,10 @@ def test_going_online_needs_a_key_and_wandb(monkeypatch: pytest.MonkeyPatch, tmp
 
 def work(path: Path, trackers: tuple[str, ...], said: Callable[[str], None], **options: Any) -> bool:
     chosen = study(backends=("linen", "nnx"), gammas=(0.9,), max_blocks=2, aa=False)
-    with campaign.open_campaign(path, chosen, machine=MACHINE) as store:
+    with coordinator.open_campaign(path, chosen, fingerprint=MACHINE) as store:
         feeding = Feeder(store, trackers, said=said, **options)
         feeding.catch_up()
-        return campaign.work(store, chosen, replace(WATCH, finished=feeding.finished))
+        return coordinator.work(store, chosen, replace(WATCH, finished=feeding.finished))
 
 
 def test_every_run_is_fed_once_and_what_is_missing_is_made_up_for(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_a_key_is_in_no_warning_and_no_store(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("WANDB_API_KEY", SECRET)
     said: list[str] = []
     chosen = study(backends=("linen",), gammas=(0.9,), aa=False)
-    with campaign.open_campaign(tmp_path / "double.sqlite", chosen, machine=MACHINE) as store:
+    with coordinator.open_campaign(tmp_path / "double.sqlite", chosen, fingerprint=MACHINE) as store:
         Feeder(store, ("wandb",), said=said.append).failed("wandb", one()[0], f"401: {SECRET} is not valid")
         events = json.dumps([event.detail for event in store.events()])
     assert "401: [key] is not valid" in said[0]
@@ -224,7 +224,7 @@ def test_a_key_is_in_no_warning_and_no_store(tmp_path: Path, monkeypatch: pytest
 
 def test_asking_to_stop_ends_a_tracker_at_once(tmp_path: Path) -> None:
     chosen = study(backends=("linen",), gammas=(0.9,), aa=False)
-    with campaign.open_campaign(tmp_path / "double.sqlite", chosen, machine=MACHINE) as store:
+    with coordinator.open_campaign(tmp_path / "double.sqlite", chosen, fingerprint=MACHINE) as store:
         Feeder(store, ("wandb",), asked_to_stop=lambda: True, said=pytest.fail).finished(*one())
         assert store.events() == []
     assert not (folder_of(store.path) / "wandb").exists()

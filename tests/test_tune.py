@@ -17,16 +17,17 @@ import yaml
 from campaign_double import FIXED, MACHINE, quiet
 
 from benchback import registry
-from benchback.bench import campaign
-from benchback.bench.campaign import Watch
-from benchback.bench.launch import Ended
-from benchback.bench.record import Cell, Record
-from benchback.bench.store import open_store
-from benchback.bench.study import Study
 from benchback.errors import InputError
-from benchback.train import Run, train
-from benchback.tune import result, search, space
-from benchback.tune.space import Range, Space
+from benchback.measure import coordinator
+from benchback.measure.coordinator import Watch
+from benchback.measure.process import Ended
+from benchback.measure.record import Cell, Record
+from benchback.measure.store import open_store
+from benchback.measure.study import Study
+from benchback.run import Run
+from benchback.tools.tune import result, search, space
+from benchback.tools.tune.space import Range, Space
+from benchback.train import train
 
 BASE = {"algorithm": "ppo", "backend": "purejax", **FIXED}
 RATES = (1e-4, 1e-3, 1e-2)
@@ -51,8 +52,8 @@ WATCH = Watch(launch=modelled, sample=quiet, prove=None, canary=None)
 
 def work(path: Path, tuning: Study, watch: Watch = WATCH) -> list[dict[str, Any]] | None:
     """The lines of the tuning at `path` after this coordinator; None if it was broken off."""
-    with campaign.open_campaign(path, tuning, machine=MACHINE) as store:
-        return result.lines_of(store, tuning) if campaign.work(store, tuning, watch) else None
+    with coordinator.open_campaign(path, tuning, fingerprint=MACHINE) as store:
+        return result.lines_of(store, tuning) if coordinator.work(store, tuning, watch) else None
 
 
 def test_the_grid_is_like_nested_loops_with_the_draws_within() -> None:
@@ -212,7 +213,7 @@ ARGUMENTS += ["--hidden-sizes", "8", "--grid", "learning_rate=1e-3,1e-2", "--see
 def test_an_interrupted_tuning_goes_on_and_finds_what_training_by_hand_finds(
     benchback: Callable[..., subprocess.CompletedProcess], tmp_path: Path
 ) -> None:
-    command = [sys.executable, "-m", "benchback", "tune", *ARGUMENTS, "--json"]
+    command = [sys.executable, "-m", "benchback.cli", "tune", *ARGUMENTS, "--json"]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     first = json.loads(process.stdout.readline())

@@ -19,12 +19,13 @@ import torch
 from test_contract import IN_PROCESS, different
 
 from benchback import checkpoint, envs, registry
-from benchback.agent import Agent, Backend, Weights
+from benchback.agent import Agent, Backend, Weights, network_of
 from benchback.algorithms.onpolicy import Transition, advantages
 from benchback.algorithms.vpg.config import Config
 from benchback.algorithms.vpg.loss import Minibatch
 from benchback.checkpoint import Checkpoint
 from benchback.errors import InputError
+from benchback.evaluate import evaluate
 from benchback.parity import Row
 from benchback.parity.execution import best, executions, plan
 from benchback.parity.oracle import of_towers, parameters
@@ -32,7 +33,8 @@ from benchback.parity.subject import Subject, computing
 from benchback.parity.tolerance import TOLERANCE
 from benchback.parity.vpg import cases, levels, oracle
 from benchback.registry import BACKENDS
-from benchback.train import Run, advance, evaluate, network_of, train
+from benchback.run import Run
+from benchback.train import advance, train
 
 FAMILIES = {"purejax": "jax", "pytorch": "torch"}
 JAX = [name for name, spec in BACKENDS.items() if spec.family == "jax"]
@@ -393,7 +395,8 @@ def test_torch_learns_in_its_own_environment_without_jax() -> None:
     code = f"""
 import sys
 from benchback.algorithms.vpg.config import Config
-from benchback.train import Run, train
+from benchback.run import Run
+from benchback.train import train
 run = Run(Config(**{asdict(TINY)!r}), env="torch/CartPole-v1", backend="pytorch", mode="none")
 assert [p.iteration for p in train(run)] == [1, 2, 3, 4]
 assert "jax" not in sys.modules

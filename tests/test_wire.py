@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from benchback.bench import wire
-from benchback.bench.wire import MAGIC, Garbled, Reader, write_frame
+from benchback.measure import wire
+from benchback.measure.wire import MAGIC, Garbled, Reader, write_frame
 
 MESSAGE = {"kind": "record", "record": {"samples": {"total_s": [0.25, None, 1e-9]}, "note": "ünï\u202e\0"}}
 

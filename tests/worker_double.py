@@ -17,9 +17,9 @@ from dataclasses import asdict
 from io import FileIO
 from typing import Any
 
-from benchback.bench.record import Record
-from benchback.bench.wire import write_frame
-from benchback.bench.worker import Job, die_with
+from benchback.measure.record import Record
+from benchback.measure.wire import write_frame
+from benchback.measure.worker import Job, die_with
 
 
 def record(seconds: float = 0.01, calls: int = 12, **ledger: Any) -> Record:

@@ -35,6 +35,12 @@ def networks(weights: Weights) -> Weights:
     return {name: x for name, x in weights.items() if not BESIDE_NETWORKS.match(name)}
 
 
+def network_of(weights: Weights, replay: bool = True) -> Weights:
+    """Networks, optimisers and what was learnt beside them, without the environment and the random stream."""
+    left = ("env/", "rng", "normaliser/ongoing_return") + (() if replay else ("replay/",))
+    return {name: x for name, x in weights.items() if not name.startswith(left)}
+
+
 Metrics = dict[str, Any]
 """Named scalars on the device; one value per iteration where a program covers several."""
 

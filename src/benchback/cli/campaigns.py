@@ -104,7 +104,7 @@ class EnvsFlags:
 
 def chosen_study(arguments: list[str], verb: str, flags_type: type) -> tuple[Any, Any]:
     """The study named first, as the flags shape it, and the flags."""
-    from benchback.bench import study
+    from benchback.measure import study
 
     if arguments and arguments[0] in ("-h", "--help"):
         parse(flags_type, arguments, f"{verb} STUDY")
@@ -124,8 +124,8 @@ def chosen_study(arguments: list[str], verb: str, flags_type: type) -> tuple[Any
 
 
 def plan(arguments: list[str]) -> int:
-    from benchback.bench.plan import estimate, schedule
-    from benchback.show.campaigns import print_plan
+    from benchback.cli.show_campaigns import print_plan
+    from benchback.measure.plan import estimate, schedule
 
     study, flags = chosen_study(arguments, "plan", PlanFlags)
     print_plan(study, *schedule(study, flags.seed or 0), estimate(study), flags.json)
@@ -133,24 +133,24 @@ def plan(arguments: list[str]) -> int:
 
 
 def run(arguments: list[str]) -> int:
-    from benchback.bench import campaign
-    from benchback.show.campaigns import print_outcome, watching
-    from benchback.track import feeder
+    from benchback.cli.show_campaigns import print_outcome, watching
+    from benchback.measure import coordinator
+    from benchback.tools.track import feeder
 
     stop = on_stop()
     study, flags = chosen_study(arguments, "run", RunFlags)
     trackers = tuple(dict.fromkeys(flags.track))
     feeder.check(trackers, flags.online)
     path = flags.store or Path("runs") / f"{study.name}.sqlite"
-    launch = campaign.in_process if flags.in_process else campaign.run_cell
+    launch = coordinator.in_process if flags.in_process else coordinator.run_cell
     options = {"seed": flags.seed, "note": flags.note, "new_stratum": flags.new_stratum}
-    with campaign.open_campaign(path, study, **options) as store:
+    with coordinator.open_campaign(path, study, **options) as store:
         with watching(store, flags.json) as watch:
             feeding = feeder.Feeder(store, trackers, flags.online, stop, watch.said)
             feeding.catch_up()
             finished = each(watch.finished, feeding.finished)
             watch = replace(watch, asked_to_stop=stop, launch=launch, finished=finished)
-            complete = campaign.work(store, study, watch)
+            complete = coordinator.work(store, study, watch)
         if not complete:
             raise KeyboardInterrupt
         failed = print_outcome(store, flags.json)
@@ -185,7 +185,7 @@ def on_stop() -> Callable[[], bool]:
 
 def opened(arguments: list[str], verb: str, flags_type: type = StoreFlags) -> tuple[Any, Any]:
     """The store named first, read-only, and the flags."""
-    from benchback.bench.store import open_store
+    from benchback.measure.store import open_store
 
     path, flags = store_path(arguments, verb, flags_type)
     return open_store(path, readonly=True), flags
@@ -200,7 +200,7 @@ def store_path(arguments: list[str], verb: str, flags_type: type = StoreFlags) -
 
 
 def status(arguments: list[str]) -> int:
-    from benchback.show.campaigns import print_status
+    from benchback.cli.show_campaigns import print_status
 
     store, flags = opened(arguments, "status")
     with store:
@@ -209,7 +209,7 @@ def status(arguments: list[str]) -> int:
 
 
 def list_runs(arguments: list[str]) -> int:
-    from benchback.show.campaigns import print_runs
+    from benchback.cli.show_campaigns import print_runs
 
     store, flags = opened(arguments, "list-runs")
     with store:
@@ -218,7 +218,7 @@ def list_runs(arguments: list[str]) -> int:
 
 
 def show_run(arguments: list[str]) -> int:
-    from benchback.show.campaigns import print_run
+    from benchback.cli.show_campaigns import print_run
 
     if len(arguments) < 2 or arguments[1].startswith("-"):
         raise InputError("show needs a store and a run, e.g. show runs/smoke.sqlite CELL/BLOCK; list-runs names them")
@@ -229,8 +229,8 @@ def show_run(arguments: list[str]) -> int:
 
 
 def verify(arguments: list[str]) -> int:
-    from benchback.bench.verify import verify
-    from benchback.show.campaigns import print_problems
+    from benchback.cli.show_campaigns import print_problems
+    from benchback.measure.verify import verify
 
     path, flags = store_path(arguments, "verify")
     if not path.is_file():
@@ -241,8 +241,8 @@ def verify(arguments: list[str]) -> int:
 
 
 def export(arguments: list[str]) -> int:
-    from benchback.bench.export import export
-    from benchback.show.campaigns import print_files
+    from benchback.cli.show_campaigns import print_files
+    from benchback.measure.export import export
 
     store, flags = opened(arguments, "export", ExportFlags)
     with store:
@@ -251,9 +251,9 @@ def export(arguments: list[str]) -> int:
 
 
 def doctor(arguments: list[str]) -> int:
-    from benchback.bench.doctor import examine
-    from benchback.show.campaigns import print_examination
-    from benchback.show.tables import measuring
+    from benchback.cli.show_campaigns import print_examination
+    from benchback.cli.show_tables import measuring
+    from benchback.measure.doctor import examine
 
     flags = parse(DoctorFlags, arguments, "doctor")
     if flags.seconds <= 0:
@@ -266,11 +266,11 @@ def doctor(arguments: list[str]) -> int:
 
 def environments(arguments: list[str]) -> int:
     from benchback import envs
-    from benchback.bench import complexity
-    from benchback.bench.store import open_store
-    from benchback.bench.study import load
-    from benchback.show.campaigns import print_complexity
-    from benchback.show.tables import measuring
+    from benchback.cli.show_campaigns import print_complexity
+    from benchback.cli.show_tables import measuring
+    from benchback.measure import complexity
+    from benchback.measure.store import open_store
+    from benchback.measure.study import load
 
     if not arguments or arguments[0] != "time":
         raise InputError("envs knows one thing to do: envs time; `benchback list` shows the environments")

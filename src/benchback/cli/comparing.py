@@ -87,7 +87,7 @@ class ScaleFlags:
 
 
 def list_all(arguments: list[str]) -> int:
-    from benchback.show.comparisons import print_matrix
+    from benchback.cli.show_comparisons import print_matrix
 
     print_matrix(parse(ListFlags, arguments, "list").json)
     return 0
@@ -95,8 +95,8 @@ def list_all(arguments: list[str]) -> int:
 
 def parity(arguments: list[str]) -> int:
     from benchback import registry
+    from benchback.cli.show_comparisons import print_parity
     from benchback.parity import LEVELS, measure
-    from benchback.show.comparisons import print_parity
 
     flags = parse(ParityFlags, arguments, "parity")
     registry.choose("algorithm", flags.algorithm, registry.ALGORITHMS)
@@ -112,9 +112,9 @@ def parity(arguments: list[str]) -> int:
 
 
 def peers(arguments: list[str]) -> int:
-    from benchback import peers
-    from benchback.show.comparisons import print_peers
-    from benchback.show.tables import measuring
+    from benchback.cli.show_comparisons import print_peers
+    from benchback.cli.show_tables import measuring
+    from benchback.measure import peers
 
     flags = parse(PeersFlags, arguments, "peers")
     plan = peers.plan_for(
@@ -127,9 +127,9 @@ def peers(arguments: list[str]) -> int:
 
 
 def micro(arguments: list[str]) -> int:
-    from benchback import micro
-    from benchback.show.comparisons import print_micro
-    from benchback.show.tables import measuring
+    from benchback.cli.show_comparisons import print_micro
+    from benchback.cli.show_tables import measuring
+    from benchback.measure import micro
 
     flags = parse(MicroFlags, arguments, "micro")
     plan = micro.plan_for(
@@ -146,9 +146,9 @@ def micro(arguments: list[str]) -> int:
 
 
 def scale(arguments: list[str]) -> int:
-    from benchback import scale
-    from benchback.show.comparisons import print_scale
-    from benchback.show.tables import measuring
+    from benchback.cli.show_comparisons import print_scale
+    from benchback.cli.show_tables import measuring
+    from benchback.measure import scale
 
     flags = parse(ScaleFlags, arguments, "scale")
     points = scale.points_for(backends=flags.backends, axes=flags.axes, largest=flags.largest)

@@ -35,18 +35,18 @@ class ProfileFlags(Generic[Config]):
 
 
 def profile(arguments: list[str]) -> int:
-    from benchback import folder, registry
-    from benchback.profile import Plan, default_out, profile
-    from benchback.show.profiling import print_profile
-    from benchback.show.tables import measuring
-    from benchback.train import Run
+    from benchback import registry, run_dir
+    from benchback.cli.show_profiling import print_profile
+    from benchback.cli.show_tables import measuring
+    from benchback.run import Run
+    from benchback.tools.profile import Plan, default_out, profile
 
     algorithm = "ppo"
     if arguments and not arguments[0].startswith("-"):
         algorithm, arguments = arguments[0], arguments[1:]
     fields: dict[str, Any] = {"algorithm": algorithm}
     if given := value_of("--config", arguments):
-        fields |= folder.read_config(Path(given))
+        fields |= run_dir.read_config(Path(given))
     default = ProfileFlags(run=Run.from_dict(fields))
     flags_type = ProfileFlags[Run[registry.config(fields["algorithm"])]]
     flags = parse(flags_type, arguments, f"profile {algorithm}", default)

@@ -50,10 +50,10 @@ class ImportFlags:
 
 
 def report(arguments: list[str]) -> int:
-    from benchback.bench.store import open_store
-    from benchback.report.costs import read_env_times
+    from benchback.analysis.costs import read_env_times
+    from benchback.cli.show_reporting import print_report
+    from benchback.measure.store import open_store
     from benchback.report.render import render
-    from benchback.show.reporting import print_report
 
     if arguments and arguments[0] in ("-h", "--help"):
         parse(ReportFlags, arguments, "report STORE")
@@ -71,8 +71,8 @@ def report(arguments: list[str]) -> int:
 
 
 def compare(arguments: list[str]) -> int:
-    from benchback.report.compare import compare, side
-    from benchback.show.reporting import print_comparison
+    from benchback.analysis.compare import compare, side
+    from benchback.cli.show_reporting import print_comparison
 
     if arguments and arguments[0] in ("-h", "--help"):
         parse(CompareFlags, arguments, "compare A B")
@@ -87,8 +87,8 @@ def compare(arguments: list[str]) -> int:
 
 
 def import_results(arguments: list[str]) -> int:
-    from benchback.report import imported
-    from benchback.show.reporting import print_imported, print_report
+    from benchback.analysis import imported
+    from benchback.cli.show_reporting import print_imported, print_report
 
     if arguments and arguments[0] in ("-h", "--help"):
         parse(ImportFlags, arguments, "import FILE")

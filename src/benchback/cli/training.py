@@ -76,8 +76,8 @@ class PlayFlags:
 
 
 def train(arguments: list[str]) -> int:
-    from benchback import folder, registry
-    from benchback.train import Run
+    from benchback import registry, run_dir
+    from benchback.run import Run
 
     algorithm = "ppo"
     if arguments and not arguments[0].startswith("-"):
@@ -85,10 +85,10 @@ def train(arguments: list[str]) -> int:
     fields: dict[str, Any] = {"algorithm": algorithm}
     checkpoint = None
     if resumed := value_of("--resume", arguments):
-        _, checkpoint = folder.open_run(Path(resumed))
+        _, checkpoint = run_dir.open_run(Path(resumed))
         fields = checkpoint.run | ({"mode": "best"} if value_of("--backend", arguments) else {})
     if given := value_of("--config", arguments):
-        fields |= folder.read_config(Path(given))
+        fields |= run_dir.read_config(Path(given))
     default = TrainFlags(run=Run.from_dict(fields))
     flags_type = TrainFlags[Run[registry.config(fields["algorithm"])]]
     flags = parse(flags_type, arguments, f"train {algorithm}", default)
@@ -99,8 +99,8 @@ def train(arguments: list[str]) -> int:
 
 def run_training(flags: TrainFlags, checkpoint: Any) -> int:
     """Drive the training loop; show and store what it yields. Interrupted, it ends after the current call."""
-    from benchback import folder
-    from benchback.show.training import reporter
+    from benchback import run_dir
+    from benchback.cli.show_training import reporter
     from benchback.train import train
 
     run = flags.run
@@ -110,12 +110,12 @@ def run_training(flags: TrainFlags, checkpoint: Any) -> int:
     allow_precision(run)
     if checkpoint and flags.resume and run.to_dict() == checkpoint.run:
         training = train(run, checkpoint)
-        place, elapsed_s = folder.reopen(flags.resume, checkpoint)
+        place, elapsed_s = run_dir.reopen(flags.resume, checkpoint)
     else:
-        path = flags.out or folder.default_path(run)
-        folder.check_free(path)
+        path = flags.out or run_dir.default_path(run)
+        run_dir.check_free(path)
         training = train(run, checkpoint)
-        place, elapsed_s = folder.create(path, run), 0.0
+        place, elapsed_s = run_dir.create(path, run), 0.0
     done = checkpoint.iteration if checkpoint else 0
     saved, saved_s = done, time.perf_counter()
     interrupted = on_interrupt()
@@ -132,7 +132,7 @@ def run_training(flags: TrainFlags, checkpoint: Any) -> int:
             else:
                 due = done - saved >= flags.checkpoint_every
             if due or interrupted() or done >= run.config.num_iterations:
-                folder.save(place, progress, run)
+                run_dir.save(place, progress, run)
                 saved, saved_s = done, time.perf_counter()
             if interrupted():
                 break
@@ -158,8 +158,9 @@ def numbered(progress: Any, run: Any, seconds: float) -> list[dict[str, Any]]:
 
 
 def evaluate(arguments: list[str]) -> int:
-    from benchback import folder
-    from benchback.train import Run, evaluate
+    from benchback import run_dir
+    from benchback.evaluate import evaluate
+    from benchback.run import Run
 
     if arguments and arguments[0] in ("-h", "--help"):
         parse(EvalFlags, arguments, "eval RUN")
@@ -168,22 +169,22 @@ def evaluate(arguments: list[str]) -> int:
     if flags.episodes < 1:
         raise InputError(f"episodes={flags.episodes} must be at least 1")
     limit_threads(flags.threads)
-    _, checkpoint = folder.open_run(Path(path))
+    _, checkpoint = run_dir.open_run(Path(path))
     run = Run.from_dict(checkpoint.run)
     allow_precision(run)
     returns = evaluate(run, checkpoint.weights, flags.episodes, flags.seed)
-    from benchback.show.training import print_evaluation
+    from benchback.cli.show_training import print_evaluation
 
     print_evaluation(run, checkpoint.iteration, returns, flags.json)
     return 0
 
 
 def play(arguments: list[str]) -> int:
-    from benchback import folder
-    from benchback.play import record
-    from benchback.show.tables import measuring
-    from benchback.show.training import print_episodes
-    from benchback.train import Run
+    from benchback import run_dir
+    from benchback.cli.show_tables import measuring
+    from benchback.cli.show_training import print_episodes
+    from benchback.run import Run
+    from benchback.tools.play import record
 
     if arguments and arguments[0] in ("-h", "--help"):
         parse(PlayFlags, arguments, "play RUN")
@@ -195,7 +196,7 @@ def play(arguments: list[str]) -> int:
     if flags.fps is not None and not 0 < flags.fps <= 1000:
         raise InputError(f"fps={flags.fps:g} must be greater than 0 and at most 1000")
     limit_threads(flags.threads)
-    _, checkpoint = folder.open_run(Path(path))
+    _, checkpoint = run_dir.open_run(Path(path))
     run, out = Run.from_dict(checkpoint.run), flags.out or Path(path) / "play.mp4"
     allow_precision(run)
     options = {"episodes": flags.episodes, "max_steps": flags.max_steps, "seed": flags.seed}

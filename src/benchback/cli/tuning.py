@@ -48,10 +48,10 @@ class TuneFlags(Generic[Config]):
 
 
 def tune(arguments: list[str]) -> int:
-    from benchback.bench import campaign
-    from benchback.show.campaigns import watching
-    from benchback.show.tuning import print_tuning
-    from benchback.tune import result, search
+    from benchback.cli.show_campaigns import watching
+    from benchback.cli.show_tuning import print_tuning
+    from benchback.measure import coordinator
+    from benchback.tools.tune import result, search
 
     stop = on_stop()
     space, flags = chosen_space(arguments)
@@ -63,7 +63,7 @@ def tune(arguments: list[str]) -> int:
         with watching(store, flags.json, lambda cell: called[cell.id]) as watch:
             # Points are compared by what they learn: neither parity nor the pace of the machine bears on it.
             watch = replace(watch, asked_to_stop=stop, prove=None, canary=None)
-            complete = campaign.work(store, tuning, watch)
+            complete = coordinator.work(store, tuning, watch)
         if not complete:
             raise KeyboardInterrupt
         lines = result.lines_of(store, tuning)
@@ -74,9 +74,9 @@ def tune(arguments: list[str]) -> int:
 
 def chosen_space(arguments: list[str]) -> tuple[Any, TuneFlags]:
     """The space named first as the flags shape it, and the flags."""
-    from benchback import folder, registry
-    from benchback.train import Run
-    from benchback.tune import space as spaces
+    from benchback import registry, run_dir
+    from benchback.run import Run
+    from benchback.tools.tune import space as spaces
 
     if arguments and arguments[0] in ("-h", "--help"):
         arguments = ["ppo", *arguments]
@@ -86,7 +86,7 @@ def chosen_space(arguments: list[str]) -> tuple[Any, TuneFlags]:
     space = spaces.Space(name, {"algorithm": name}) if by_flags else spaces.load(name)
     fields = dict(space.base)
     if given := value_of("--config", rest):
-        fields |= folder.read_config(Path(given)) | {"algorithm": fields["algorithm"]}
+        fields |= run_dir.read_config(Path(given)) | {"algorithm": fields["algorithm"]}
     default = TuneFlags(run=Run.from_dict(fields), points=space.points, seeds=space.seeds)
     flags_type = TuneFlags[Run[registry.config(fields["algorithm"])]]
     flags = parse(flags_type, rest, f"tune {name}", default)
@@ -96,7 +96,7 @@ def chosen_space(arguments: list[str]) -> tuple[Any, TuneFlags]:
     space = replace(space, base=base, points=flags.points, seeds=flags.seeds)
     space = spaces.extended(space, axes("grid", flags.grid), axes("random", flags.random))
     if by_flags:
-        from benchback.tune.search import default_name
+        from benchback.tools.tune.search import default_name
 
         varied = (*space.grid, *space.random)
         space = replace(space, name=default_name(run.algorithm, run.backend, run.env, varied))

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from benchback.envs.interface import Box, Discrete, Env
-from benchback.envs.lazily import lazily
+from benchback.envs.lazy_imports import lazily
 from benchback.envs.vectorise import vectorise
 
 with lazily("seaborn", "matplotlib.pyplot"):  # gymnax loads them, for two seconds, to draw what nobody asked for

@@ -13,7 +13,7 @@ import jax
 from jaxtyping import Array, Bool, Int, Key, UInt8
 
 from benchback.envs.interface import Discrete, Env
-from benchback.envs.lazily import lazily
+from benchback.envs.lazy_imports import lazily
 from benchback.envs.vectorise import vectorise
 
 # For agents of its own, navix loads what takes seconds, and what warns.

@@ -10,7 +10,7 @@ from typing import Any
 from warnings import catch_warnings
 
 from benchback.envs.interface import Box, Env
-from benchback.envs.lazily import lazily
+from benchback.envs.lazy_imports import lazily
 from benchback.envs.physics import Simulation, quietly
 from benchback.envs.vectorise import vectorise
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import polars as pl
 
-from benchback.bench import study as studies
-from benchback.bench.host import cache_folder, keep
-from benchback.report.figure import FILTERS, Figure, config
-from benchback.report.sentences import Verdict
-from benchback.report.table import Source
+from benchback.analysis.table import Source
+from benchback.measure import study as studies
+from benchback.measure.machine import cache_folder, keep
+from benchback.report.chart import FILTERS, Figure, config
+from benchback.report.prose import Verdict
 
 ASSETS = Path(__file__).parent / "assets"
 SECTIONS = {
@@ -102,7 +102,7 @@ def _filters(source: Source) -> str:
 
 def choices(source: Source) -> dict[str, list[str]]:
     """What can be chosen on each axis, in order of mention."""
-    from benchback.report.table import keys
+    from benchback.analysis.table import keys
 
     rows = [keys(cell) for cell in source.cells.values()]
     return {name: list(dict.fromkeys(str(row[name]) for row in rows)) for name in FILTERS}

@@ -15,32 +15,24 @@ from typing import Any
 import polars as pl
 from altair.utils.schemapi import debug_mode
 
-from benchback.bench.export import harmless
-from benchback.bench.host import allowed_processors
-from benchback.bench.store import Store
+from benchback.analysis import claims, diagnostics, overheads, progress
+from benchback.analysis.table import Source, read, runs_table
 from benchback.errors import InputError
-from benchback.report import (
-    claimed,
-    figures_speed,
-    figures_training,
-    figures_trust,
-    overheads,
-    progress,
-    sentences,
-    trust,
-)
+from benchback.measure.export import harmless
+from benchback.measure.machine import allowed_processors
+from benchback.measure.store import Store
+from benchback.report import charts_diagnostics, charts_speed, charts_training, prose
+from benchback.report.chart import Figure, rows_of, specification, unfiltered, with_data
 from benchback.report.drawing import Drawing, draw, drawings
-from benchback.report.figure import Figure, rows_of, specification, unfiltered, with_data
 from benchback.report.page import page, rounded_table
 from benchback.report.rows import spread_chart
-from benchback.report.table import Source, read, runs_table
 
 Table = Callable[[Source], pl.DataFrame]
 TABLES: dict[str, Table] = {
     "runs": runs_table,
-    "claims": claimed.claims_table,
-    "pairs": claimed.pairs_table,
-    "published": claimed.published_table,
+    "claims": claims.claims_table,
+    "pairs": claims.pairs_table,
+    "published": claims.published_table,
     "overheads": overheads.overheads_table,
     "phases": overheads.phases_table,
     "modes": overheads.modes_table,
@@ -50,13 +42,13 @@ TABLES: dict[str, Table] = {
     "thresholds": progress.thresholds_table,
     "profiles": progress.profiles_table,
     "memory": overheads.memory_table,
-    "parity": trust.parity_table,
-    "ledger": trust.ledger_table,
-    "noise": trust.noise_table,
-    "canary": trust.canary_table,
-    "failures": trust.failures_table,
-    "ease": trust.ease_table,
-    "provenance": trust.provenance_table,
+    "parity": diagnostics.parity_table,
+    "ledger": diagnostics.ledger_table,
+    "noise": diagnostics.noise_table,
+    "canary": diagnostics.canary_table,
+    "failures": diagnostics.failures_table,
+    "ease": diagnostics.ease_table,
+    "provenance": diagnostics.provenance_table,
 }
 BY_VARIANT = ("runs", "claims", "pairs", "published", "overheads", "phases", "timeline", "breakeven", "curves")
 BY_VARIANT += ("thresholds", "profiles", "memory", "device_memory")
@@ -86,7 +78,7 @@ def figures_of(source: Source) -> list[Figure]:
     """Every figure in the order of the page."""
     # Checking every channel against the schema takes seconds; the tests check whole charts.
     with debug_mode(False):
-        return [*figures_speed.section(source), *figures_training.section(source), *figures_trust.section(source)]
+        return [*charts_speed.section(source), *charts_training.section(source), *charts_diagnostics.section(source)]
 
 
 def render(
@@ -107,7 +99,7 @@ def render(
         tables["machines"] = _beside(source, read(against, seed))
     figures = figures_of(source)
     _make_folder(out)
-    verdict = sentences.verdict(source, tables)
+    verdict = prose.verdict(source, tables)
     specifications = {x.id: specification(x, source.orders) for x in figures if x.chart is not None}
     tables = {name: rounded_table(table) for name, table in tables.items()}
     shown = {figure.id: unfiltered(figure, rows_of(figure, tables[figure.data])) for figure in figures}
@@ -131,7 +123,7 @@ def _make_folder(out: Path) -> None:
 
 
 def _beside(source: Source, other: Source) -> pl.DataFrame:
-    from benchback.report.compare import side_by_side
+    from benchback.analysis.compare import side_by_side
 
     found = side_by_side(source, other)
     if found.is_empty():
@@ -193,7 +185,7 @@ def _images(out: Path, name: str, drawing: Drawing) -> list[Path]:
 
 def render_imported(runs: pl.DataFrame, out: Path) -> list[Path]:
     """Tables and charts of results of benchback-rl, drawn like ours."""
-    from benchback.report import imported
+    from benchback.analysis import imported
 
     tables = {
         "imported_runs": imported.charts_data(runs),

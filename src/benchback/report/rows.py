@@ -4,7 +4,7 @@ from typing import Any
 
 import altair as alt
 
-from benchback.report.figure import WIDTH, chart, colour, log, shape, tips
+from benchback.report.chart import WIDTH, chart, colour, log, shape, tips
 
 Height = dict[str, Any]
 WORDED = {"words": True}

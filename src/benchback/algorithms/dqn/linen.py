@@ -16,8 +16,8 @@ from benchback.algorithms.dqn.loss import LOSS_METRICS, Minibatch, dqn_loss, eps
 from benchback.algorithms.episodes import episode_metrics
 from benchback.algorithms.offpolicy import Transition, remembered
 from benchback.backends import xla
+from benchback.backends.kernel_gradients import fast_gradients
 from benchback.backends.linen import LAYOUT, MLP
-from benchback.backends.products import fast_gradients
 from benchback.envs.interface import Env, EnvState
 from benchback.math import jax as math
 

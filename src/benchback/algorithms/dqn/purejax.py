@@ -15,7 +15,7 @@ from benchback.algorithms.dqn.loss import LOSS_METRICS, Minibatch, dqn_loss, eps
 from benchback.algorithms.episodes import episode_metrics
 from benchback.algorithms.offpolicy import Transition, remembered
 from benchback.backends import xla
-from benchback.backends.products import fast_gradients
+from benchback.backends.kernel_gradients import fast_gradients
 from benchback.backends.purejax import LAYOUT, Layers, init_mlp, mlp
 from benchback.envs.interface import Env, EnvState
 from benchback.math import jax as math

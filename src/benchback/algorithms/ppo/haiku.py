@@ -18,7 +18,7 @@ from benchback.algorithms.ppo.config import Config, Hyper
 from benchback.algorithms.ppo.loss import Minibatch, learnable, ppo_loss
 from benchback.backends import xla
 from benchback.backends.haiku import LAYOUT, MLP
-from benchback.backends.products import fast_gradients
+from benchback.backends.kernel_gradients import fast_gradients
 from benchback.envs.interface import Env, EnvState, Step
 from benchback.math import jax as math
 

@@ -16,8 +16,8 @@ from benchback.algorithms.onpolicy import Transition, distribution
 from benchback.algorithms.ppo.config import Config, Hyper
 from benchback.algorithms.ppo.loss import Minibatch, learnable, ppo_loss
 from benchback.backends import xla
+from benchback.backends.kernel_gradients import fast_gradients
 from benchback.backends.nnx import MLP, exported, transplant
-from benchback.backends.products import fast_gradients
 from benchback.envs.interface import Env, EnvState, Step
 from benchback.math import jax as math
 

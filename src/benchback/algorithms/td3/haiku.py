@@ -28,7 +28,7 @@ from benchback.algorithms.td3.loss import (
 )
 from benchback.backends import xla
 from benchback.backends.haiku import LAYOUT, MLP
-from benchback.backends.products import fast_gradients
+from benchback.backends.kernel_gradients import fast_gradients
 from benchback.envs.interface import Env, EnvState
 from benchback.math import jax as math
 

@@ -27,8 +27,8 @@ from benchback.algorithms.td3.loss import (
     smoothed,
 )
 from benchback.backends import xla
+from benchback.backends.kernel_gradients import fast_gradients
 from benchback.backends.linen import LAYOUT, MLP
-from benchback.backends.products import fast_gradients
 from benchback.envs.interface import Env, EnvState
 from benchback.math import jax as math
 

@@ -26,7 +26,7 @@ from benchback.algorithms.td3.loss import (
     smoothed,
 )
 from benchback.backends import xla
-from benchback.backends.products import fast_gradients
+from benchback.backends.kernel_gradients import fast_gradients
 from benchback.backends.purejax import LAYOUT, Layers, init_mlp, mlp
 from benchback.envs.interface import Env, EnvState
 from benchback.math import jax as math

@@ -15,8 +15,8 @@ from benchback.algorithms.onpolicy import Transition, distribution
 from benchback.algorithms.vpg.config import Config, Hyper
 from benchback.algorithms.vpg.loss import Minibatch, learnable, policy_change, policy_loss, value_loss
 from benchback.backends import xla
+from benchback.backends.kernel_gradients import fast_gradients
 from benchback.backends.nnx import MLP, exported, transplant
-from benchback.backends.products import fast_gradients
 from benchback.envs.interface import Env, EnvState, Step
 from benchback.math import jax as math
 

@@ -15,7 +15,7 @@ from benchback.algorithms.onpolicy import Transition, distribution
 from benchback.algorithms.vpg.config import Config, Hyper
 from benchback.algorithms.vpg.loss import Minibatch, learnable, policy_change, policy_loss, value_loss
 from benchback.backends import xla
-from benchback.backends.products import fast_gradients
+from benchback.backends.kernel_gradients import fast_gradients
 from benchback.backends.purejax import LAYOUT, init_mlp, mlp
 from benchback.envs.interface import Env, EnvState, Step
 from benchback.math import jax as math

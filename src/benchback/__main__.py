@@ -1,5 +1,0 @@
-"""`python -m benchback`."""
-
-from benchback.cli import main
-
-main()

@@ -1,0 +1,142 @@
+"""Why the figures may be believed, or not: parity, ledgers, noise, canaries, failures, and where it all comes from."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from benchback.analysis.code_size import ease_rows
+from benchback.analysis.table import Source, by_cell, frame, keys
+from benchback.measure.record import canonical
+from benchback.measure.verify import disagreements
+
+LEDGER = ("parameters", "optimiser_steps", "env_steps_per_call", "iterations_per_call", "host_syncs_per_call")
+LEDGER_MORE = ("transfers_per_call", "bridged", "compiles", "dtype", "matmul_precision", "threads")
+LEDGER_HOST = ("env_transfers_per_call", "env_bytes_per_call", "env_share")
+
+
+def parity_table(source: Source) -> pl.DataFrame:
+    """The verdict of every algorithm and backend of the campaign, measured before its first run."""
+    names = dict.fromkeys(f"{c.run['algorithm']}/{c.run['backend']}" for c in source.cells.values())
+    events = [event for event in source.events if event.kind == "parity"]
+    levels = ", ".join(events[-1].detail.get("levels", ())) if events else ""
+    code = str(events[-1].detail.get("code", "")) if events else ""
+    rows = [{"implementation": name, "backend": name.rpartition("/")[2]} for name in names]
+    for row in rows:
+        row["verdict"] = source.parity.get(row["implementation"], "not measured")
+        row |= {"levels": levels, "code": code}
+    return frame(rows)
+
+
+def ledger_table(source: Source) -> pl.DataFrame:
+    """What the runs of every cell did, and in what they disagree with the others of their block beyond their axes."""
+    against, fields = _disagreements(source), ledger_fields(source)
+    rows = []
+    for cell, runs in by_cell(source):
+        ledger: Mapping[str, Any] = runs[0].sampled.ledger if runs[0].sampled else {}
+        row = keys(cell) | {name: _shown(ledger.get(name)) for name in fields}
+        rows.append(row | {"differs": "; ".join(against.get(cell.id, ())) or "nothing"})
+    return frame(rows)
+
+
+def ledger_fields(source: Source) -> tuple[str, ...]:
+    """Fields of a ledger to show; what crosses to environments that live in Python, only where there is one."""
+    hosts = any(ran.sampled and ran.sampled.ledger.get("host_env") for ran in source.runs)
+    return (*LEDGER, *LEDGER_MORE, *(LEDGER_HOST if hosts else ()))
+
+
+def _shown(value: Any) -> str | None:
+    return None if value is None else value if isinstance(value, str) else canonical(value)
+
+
+def _disagreements(source: Source) -> dict[str, list[str]]:
+    """Cell -> fields of its ledger that differ from the first one of its block."""
+    blocks: dict[tuple[str, int], dict[str, Mapping[str, Any]]] = {}
+    for ran in source.runs:
+        if ran.sampled:
+            blocks.setdefault((ran.cell.group, ran.slot.block), {})[ran.cell.id] = ran.sampled.ledger
+    found: dict[str, list[str]] = {}
+    for ledgers in blocks.values():
+        for text in disagreements(ledgers):
+            pair, _, field = text.partition(" must not be compared: ")
+            said = found.setdefault(pair.split(" and ")[-1], [])
+            if field not in said:
+                said.append(field)
+    return found
+
+
+def noise_table(source: Source) -> pl.DataFrame:
+    """What else the machine did during every attempt, in the order of the schedule."""
+    rows = []
+    for ran in source.runs:
+        if ran.attempt is None:
+            continue
+        common = keys(ran.cell) | {"run": ran.slot.id, "order": ran.slot.order}
+        common |= {"tags": " ".join(ran.attempt.tags) or "none", "tagged": bool(ran.attempt.tags)}
+        rows += [common | {"kind": name, "value": float(value)} for name, value in sorted(ran.attempt.noise.items())]
+    return frame(rows)
+
+
+def canary_table(source: Source) -> pl.DataFrame:
+    """A fixed piece of work around every block, relative to its median: the machine without any backend."""
+    rows = []
+    for kind, words in (("matmul_s", "arithmetic"), ("memcpy_s", "memory")):
+        values = [float(x[kind]) for x in source.canaries if kind in x]
+        middle = float(np.median(values)) if values else 1.0
+        rows += [{"order": at, "kind": words, "seconds": x, "relative": x / middle} for at, x in enumerate(values)]
+    return frame(rows)
+
+
+def failures_table(source: Source) -> pl.DataFrame:
+    """Every attempt that did not end well, or was tagged; and every slot that was not run."""
+    cells = {ran.slot.id: ran.cell for ran in source.runs}
+    rows = []
+    for attempt in source.attempts:
+        if attempt.outcome != "ok" or attempt.tags:
+            row = keys(cells[attempt.slot]) | {"run": attempt.slot, "attempt": attempt.number}
+            row |= {"outcome": attempt.outcome if attempt.outcome != "ok" else "tagged", "tags": " ".join(attempt.tags)}
+            rows.append(row | {"detail": attempt.detail, "log": attempt.log[-300:]})
+    for ran in source.runs:
+        if ran.attempt is None:
+            row = keys(ran.cell) | {"run": ran.slot.id, "attempt": None, "outcome": "not run", "tags": ""}
+            rows.append(row | {"detail": "the campaign has not come to it", "log": ""})
+    return frame(rows)
+
+
+def ease_table(source: Source) -> pl.DataFrame:
+    """Lines and concepts of every implementation, seconds until its first step is done, and compilations after it."""
+    measured: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
+    for cell, runs in by_cell(source):
+        for ran in runs:
+            if ran.sampled and cell.run["mode"] not in ("none", "eager"):
+                marks, compiles = ran.sampled.marks, ran.sampled.compiles
+                late = float(np.nansum(compiles[1:])) if len(compiles) else np.nan
+                wait = marks["first_call"] - marks.get("imported", 0.0), marks.get("imported", np.nan), late
+                measured.setdefault((cell.run["algorithm"], cell.run["backend"]), []).append(wait)
+    rows, told = [], {cell.run["algorithm"] for cell in source.cells.values()}
+    for row in (row for row in ease_rows() if row["algorithm"] in told):
+        found = np.array(measured.get((row["algorithm"], row["backend"]), [(np.nan,) * 3]))
+        names = ("first_step_s", "import_s", "recompiles")
+        row["implementation"] = row["backend"] if len(told) == 1 else f"{row['algorithm']} {row['backend']}"
+        rows.append(row | {name: float(x) for name, x in zip(names, np.median(found, axis=0), strict=True)})
+    return frame(rows)
+
+
+def provenance_table(source: Source) -> pl.DataFrame:
+    """Where it comes from: campaign, machine, versions, order of runs."""
+    study = source.campaign.get("study", {})
+    found: dict[str, Any] = {
+        "study": study.get("name"),
+        "description": study.get("description"),
+        "note": source.campaign.get("note"),
+        "comparable with the full study": source.campaign.get("comparable", True),
+        "order of runs": study.get("order"),
+        "seed of the schedule": source.campaign.get("seed"),
+        "runs": len(source.runs),
+        "runs with a result": sum(ran.sampled is not None for ran in source.runs),
+        "machine states in the store": len(source.strata),
+        "benchback": source.campaign.get("benchback"),
+    }
+    found |= {f"machine: {name}": value for name, value in sorted(source.strata[-1].items())} if source.strata else {}
+    return frame([{"what": name, "value": _shown(x) or ""} for name, x in found.items() if x is not None])

@@ -1,0 +1,5 @@
+"""`python -m benchback.cli`."""
+
+from benchback.cli import main
+
+main()

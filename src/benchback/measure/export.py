@@ -1,0 +1,164 @@
+"""A store as tables for other programs: `runs`, a row per attempt, and `samples`, a row per measured value.
+
+File names never derive from what is stored, and text that a spreadsheet would take for a formula is made harmless.
+"""
+
+import csv
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+from benchback.errors import InputError
+from benchback.measure.record import Attempt, Cell, Slot, canonical
+from benchback.measure.store import Store
+
+Row = dict[str, Any]
+Writer = Callable[[Path, Sequence[str], Iterable[Row]], None]
+
+OF_RUN = ("algorithm", "env", "backend", "mode", "unit", "chunk", "model", "num_envs")
+SAMPLE_COLUMNS = ("slot", "attempt", "call", "name", "value")
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""Beginnings that make a spreadsheet compute a cell, the full-width signs included."""
+BATCH = 1 << 20
+"""Rows of samples held as Python objects at a time."""
+
+
+def export(store: Store, out: Path, format: str) -> list[Path]:
+    """Write both tables below the folder `out` and return their paths; each file is complete or not there."""
+    if format not in WRITERS:
+        raise InputError(f"format={format} is unknown; choose one of {', '.join(WRITERS)}")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise InputError(f"{out} is not a folder; choose another place for the tables") from None
+    runs = list(_runs(store))
+    # The columns of a table are those of all its rows, in the order they first appear.
+    columns = list(dict.fromkeys(chain.from_iterable(runs))) or ["slot", "attempt"]
+    write = WRITERS[format]
+    return [
+        _replaced(out / f"runs.{format}", lambda path: write(path, columns, runs)),
+        _replaced(out / f"samples.{format}", lambda path: write(path, SAMPLE_COLUMNS, _samples(store))),
+    ]
+
+
+def _replaced(path: Path, write: Callable[[Path], None]) -> Path:
+    draft = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        write(draft)
+        os.replace(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
+    return path
+
+
+def _runs(store: Store) -> Iterator[Row]:
+    campaign, cells = store.campaign(), store.cells()
+    slots = {slot.id: slot for slot in store.slots()}
+    study = campaign.get("study")
+    name = study.get("name") if isinstance(study, Mapping) else study
+    place = {"study": _flat(name), "note": _flat(campaign.get("note"))}
+    for attempt in store.attempts():
+        slot = slots[attempt.slot]
+        yield place | _of_cell(slot.cell, cells[slot.cell]) | _of_attempt(slot, attempt)
+
+
+def _of_cell(name: str, cell: Cell) -> Row:
+    identity = {"cell": name, "group": cell.group, "variant": cell.variant}
+    run = {field: _flat(cell.run.get(field)) for field in OF_RUN}
+    how = {"timing": cell.timing, "threads": cell.threads, "device": cell.device, "division": cell.division}
+    return identity | run | how | {"twin": cell.twin}
+
+
+def _of_attempt(slot: Slot, attempt: Attempt) -> Row:
+    row = {
+        "slot": slot.id,
+        "block": slot.block,
+        "stratum": slot.stratum,
+        "order": slot.order,
+        "seed": slot.seed,
+        "attempt": attempt.number,
+        "outcome": attempt.outcome,
+        "tags": " ".join(attempt.tags),
+        "started_at": attempt.started_at,
+        "duration_s": attempt.duration_s,
+        "detail": attempt.detail,
+    }
+    row |= {f"noise_{name}": x for name, x in attempt.noise.items()}
+    if attempt.record is None:
+        return row
+    row |= {f"mark_{name}_s": x for name, x in attempt.record.marks.items()}
+    row |= {f"memory_{name}": x for name, x in attempt.record.memory.items()}
+    return row | {"ledger": canonical(attempt.record.ledger)}
+
+
+def _samples(store: Store) -> Iterator[Row]:
+    for attempt in store.attempts():
+        for name, values in (attempt.record.samples if attempt.record else {}).items():
+            for call, value in enumerate(values):
+                yield dict(zip(SAMPLE_COLUMNS, (attempt.slot, attempt.number, call, name, value), strict=True))
+
+
+def _flat(value: Any) -> Any:
+    """A value that fits into one cell of a table."""
+    return value if value is None or isinstance(value, str | int | float) else canonical(value)
+
+
+def harmless(text: str) -> str:
+    """Text no spreadsheet computes: an apostrophe before what could begin a formula."""
+    return f"'{text}" if text.startswith(FORMULA) else text
+
+
+def _encodable(value: Any) -> Any:
+    """Halves of surrogate pairs, which no file can hold, are spelled out."""
+    return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
+
+
+def _write_csv(path: Path, columns: Sequence[str], rows: Iterable[Row]) -> None:
+    def cell(value: Any) -> Any:
+        return harmless(_encodable(value)) if isinstance(value, str) else value
+
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow([cell(name) for name in columns])
+        writer.writerows([cell(row.get(name)) for name in columns] for row in rows)
+
+
+def _write_json(path: Path, columns: Sequence[str], rows: Iterable[Row]) -> None:
+    """A list of objects, one to a line."""
+    with path.open("w", encoding="utf-8") as file:
+        separator = "[\n"
+        for row in rows:
+            file.write(separator + json.dumps({name: row.get(name) for name in columns}, allow_nan=False))
+            separator = ",\n"
+        file.write("[]\n" if separator == "[\n" else "\n]\n")
+
+
+def _write_parquet(path: Path, columns: Sequence[str], rows: Iterable[Row]) -> None:
+    import polars
+
+    frames, source = [], iter(rows)
+    while batch := list(islice(source, BATCH)):
+        data = {_encodable(name): [_encodable(row.get(name)) for row in batch] for name in columns}
+        schema = {name: getattr(polars, _kind(values)) for name, values in data.items()}
+        frames.append(polars.DataFrame(data, schema=schema, strict=False))
+    empty = polars.DataFrame(schema={_encodable(name): polars.Null for name in columns})
+    # Batches may see different kinds of number in a column; the wider one holds both.
+    polars.concat([empty, *frames], how="vertical_relaxed").write_parquet(path)
+
+
+def _kind(values: Sequence[Any]) -> str:
+    """The narrowest type of polars that holds all values."""
+    kinds = {type(x) for x in values} - {type(None)}
+    if not kinds:
+        return "Null"
+    if kinds == {bool}:
+        return "Boolean"
+    if kinds == {int}:
+        return "Int64"
+    return "Float64" if kinds <= {int, float} else "String"
+
+
+WRITERS: Mapping[str, Writer] = {"csv": _write_csv, "json": _write_json, "parquet": _write_parquet}

@@ -1,0 +1,388 @@
+"""The machine: what it is, what else it does meanwhile, and how a worker is confined on it.
+
+Whatever a system does not tell is left out rather than guessed. Imports no framework.
+"""
+
+import hashlib
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+
+from benchback.errors import InputError
+
+PROC, SYS = Path("/proc"), Path("/sys")
+PACKAGE = Path(__file__).parent.parent
+PACKAGES = (
+    *("benchback", "jax", "jaxlib", "flax", "equinox", "dm-haiku", "optax", "torch", "numpy"),
+    *("gymnax", "brax", "navix", "playground", "mujoco", "mujoco-mjx"),
+)
+INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "SYSTEMROOT", "LD_LIBRARY_PATH", "CC", "CXX")
+INHERITED_GPU = ("CUDA_VISIBLE_DEVICES", "CUDA_HOME", "CUDA_PATH", "NVIDIA_VISIBLE_DEVICES")
+THREADS = (
+    "NPROC",  # what XLA's CPU client sizes its pool by
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "TORCHINDUCTOR_COMPILE_THREADS",
+)
+UNLIMITED_BYTES = 1 << 60
+COMMAND_S = 10.0
+"""Time limit of a command that describes the machine."""
+
+
+def fingerprint() -> dict[str, Any]:
+    """What must not change during a campaign: hardware, system, limits, versions, code. Flat and JSON-able."""
+    found: dict[str, Any] = {
+        "cpu": _cpu_field("model name") or platform.processor() or platform.machine(),
+        "cpus": os.cpu_count(),
+        "cpus_allowed": len(allowed_processors()),
+        "cpu_flags": _digest((_cpu_field("flags") or "").encode()) if _cpu_field("flags") else None,
+        "governor": _text(SYS / "devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        "memory_bytes": psutil.virtual_memory().total,
+        "system": f"{platform.system()} {platform.release()}",
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "container": _container(),
+        "gpu": "; ".join(_gpu("name,driver_version")) or None,
+        "code": _code(),
+        "git_commit": _output("git", "-C", str(PACKAGE), "rev-parse", "HEAD"),
+        **_limits(),
+        **{f"version {name}": _version(name) for name in PACKAGES},
+    }
+    return {name: x for name, x in found.items() if x is not None}
+
+
+def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """What changed, a line each; none for equal machines. A commit that left the code as it was is no change."""
+    same_code = before.get("code") == after.get("code") is not None
+    return [
+        f"{name}: {before.get(name, 'none')} -> {after.get(name, 'none')}"
+        for name in sorted({*before, *after})
+        if before.get(name) != after.get(name) and not (name == "git_commit" and same_code)
+    ]
+
+
+def sample() -> dict[str, float]:
+    """Counters of the machine now; two samples give the noise in between. Fewer keys where the system tells less."""
+    found = {"time_s": time.monotonic(), "own_s": _own_seconds()} | _processor_seconds() | _throttling()
+    pressure = _text(PROC / "pressure/cpu")
+    if pressure and "total=" in pressure:
+        found["pressure_s"] = int(pressure.splitlines()[0].rpartition("total=")[2]) / 1e6
+    reasons = _gpu("clocks_throttle_reasons.active")
+    if reasons:
+        found["gpu_throttled"] = float(any(_is_harmful(reason) for reason in reasons))
+    return found
+
+
+def between(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
+    """Noise from one sample to a later one.
+
+    steal: share of processor time that the hypervisor took; pressure: share of time in which some task waited for a
+    processor; throttled: share of time in which a quota stopped this group of processes; other_load: processors busy
+    with processes that are not ours; gpu_throttled: 1 if a GPU was held back by heat or power at either end.
+    """
+    change = {name: max(0.0, after[name] - before[name]) for name in before if name in after}
+    elapsed_s = change.pop("time_s")
+    found = {}
+    if not elapsed_s:
+        return found
+    if change.get("cpu_s") and "steal_s" in change:
+        found["steal"] = change["steal_s"] / change["cpu_s"]
+    if "busy_s" in change:
+        found["other_load"] = max(0.0, change["busy_s"] - change["own_s"]) / elapsed_s
+    for name in ("pressure", "throttled"):
+        if f"{name}_s" in change:
+            found[name] = change[f"{name}_s"] / elapsed_s
+    if "gpu_throttled" in change:
+        found["gpu_throttled"] = max(before["gpu_throttled"], after["gpu_throttled"])
+    return found
+
+
+LIMITS = {"steal": 0.01, "pressure": 0.25, "throttled": 0.001, "other_load": 0.1, "gpu_throttled": 0.0}
+"""Above these a run is tagged and made again. While they compile, the threads of a pinned worker wait for each other,
+hence the room for pressure; other_load is the one that tells a neighbour."""
+
+
+def violations(noise: Mapping[str, float], limits: Mapping[str, float] = LIMITS) -> tuple[str, ...]:
+    """What was too much, in words with the figure; what was not measured is not held against a run."""
+    return tuple(
+        f"{name} {noise[name]:.3g} above {limit:.3g}" for name, limit in limits.items() if noise.get(name, 0.0) > limit
+    )
+
+
+CANARY_REPEATS = 5
+
+
+def canary() -> dict[str, float]:
+    """Seconds of a fixed piece of work: `matmul_s` shows the processor, `memcpy_s` the memory.
+
+    It runs in a fresh process, on one thread, pinned as workers are: a linear-algebra library reads its thread count
+    once, when it is loaded, and the coordinator's may have been loaded with any.
+    """
+    code = "import json; from benchback.measure import machine; print(json.dumps(machine.canary_work()))"
+    with tempfile.TemporaryDirectory(prefix="benchback-canary-") as caches:
+        command = [sys.executable, "-c", code]
+        # In a group of its own: who interrupts the coordinator at a terminal does not mean the canary.
+        done = subprocess.run(
+            command, env=variables(1, caches), capture_output=True, text=True, check=True, start_new_session=True
+        )
+    return json.loads(done.stdout)
+
+
+def canary_work() -> dict[str, float]:
+    """The canary's work itself, about 50 ms: medians over repetitions after one that warms up."""
+    pin(os.getpid(), 1)
+    matrix = np.random.default_rng(0).standard_normal((384, 384), dtype=np.float32)
+    source, target = np.ones(4 << 20), np.zeros(4 << 20)
+    product = np.empty_like(matrix)
+    matmul_s, memcpy_s = [], []
+    for _ in range(1 + CANARY_REPEATS):
+        start = time.perf_counter()
+        for _ in range(3):
+            np.matmul(matrix, matrix, out=product)
+        middle = time.perf_counter()
+        np.copyto(target, source)
+        matmul_s.append(middle - start)
+        memcpy_s.append(time.perf_counter() - middle)
+    return {"matmul_s": statistics.median(matmul_s[1:]), "memcpy_s": statistics.median(memcpy_s[1:])}
+
+
+def canary_off(
+    values: Sequence[Mapping[str, float]], value: Mapping[str, float], tolerance: float = 0.02
+) -> tuple[str, ...]:
+    """Which figures of a canary are off the median of the campaign's by more than `tolerance`; none of no canaries."""
+    found = []
+    for name, seconds in value.items():
+        typical = statistics.median(seen[name] for seen in values) if values else seconds
+        if abs(seconds / typical - 1) > tolerance:
+            found.append(f"{name} {100 * (seconds / typical - 1):+.1f} % off")
+    return tuple(found)
+
+
+def cache_folder(name: str) -> Path:
+    """Where `name` is kept between commands: in $BENCHBACK_CACHE, else in ~/.cache/benchback."""
+    return Path(os.environ.get("BENCHBACK_CACHE") or Path.home() / ".cache" / "benchback") / name
+
+
+def keep(path: Path, text: str) -> None:
+    """Write a file of the cache, whole or not at all; a home that cannot be written costs time and nothing else."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.new")
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_text(text)
+        draft.replace(path)
+
+
+def variables(threads: int, caches: str | Path, device: str = "cpu") -> dict[str, str]:
+    """The whole environment of a worker: few variables inherited, every thread count explicit, all caches private.
+
+    PyTorch keeps compiled programs between processes unless told otherwise and JAX does not: only private, empty
+    folders treat them alike.
+    """
+    names = INHERITED + (INHERITED_GPU if device == "gpu" else ())
+    inherited = {name: os.environ[name] for name in names if name in os.environ}
+    private = {
+        "TMPDIR": str(caches),
+        "XDG_CACHE_HOME": f"{caches}/cache",
+        "JAX_COMPILATION_CACHE_DIR": f"{caches}/jax",
+        "TORCHINDUCTOR_CACHE_DIR": f"{caches}/inductor",
+        "TRITON_CACHE_DIR": f"{caches}/triton",
+        "CUDA_CACHE_PATH": f"{caches}/cuda",
+    }
+    # On a GPU JAX would take three quarters of the memory at once, and PyTorch must step JAX environments beside it.
+    on_gpu = {"JAX_PLATFORMS": "cuda,cpu", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    on_cpu = {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": ""}
+    place = on_gpu if device == "gpu" else on_cpu
+    return inherited | dict.fromkeys(THREADS, str(threads)) | private | place | {"PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def processors(count: int) -> tuple[int, ...]:
+    """The processors that workers of `count` threads are held to: the last ones, each on a core of its own if it can.
+
+    The first processor is where systems like to do their own work.
+    """
+    allowed = allowed_processors()
+    if count > len(allowed):
+        raise InputError(f"threads={count} but this process may use {len(allowed)} processors; use at most that many")
+    first_of_core, siblings, cores = [], [], set()
+    for number in reversed(allowed):
+        core = _text(SYS / f"devices/system/cpu/cpu{number}/topology/thread_siblings_list") or str(number)
+        (siblings if core in cores else first_of_core).append(number)
+        cores.add(core)
+    return tuple(sorted((first_of_core + siblings)[:count]))
+
+
+def pin(pid: int, count: int) -> tuple[int, ...]:
+    """Hold a process to `processors(count)`; returns them, or nothing where the system cannot or it is gone."""
+    if not hasattr(os, "sched_setaffinity"):
+        return ()
+    chosen = processors(count)
+    try:
+        os.sched_setaffinity(pid, chosen)
+    except ProcessLookupError:
+        return ()
+    return chosen
+
+
+def out_of_memory_kills() -> int:
+    """Processes that the system has killed for want of memory, in our group if it tells, else on the whole machine."""
+    for file in (_cgroup("memory", "memory.events"), _cgroup("memory", "memory.oom_control"), PROC / "vmstat"):
+        kills = _counters(file).get("oom_kill")
+        if kills is not None:
+            return kills
+    return 0
+
+
+def allowed_processors() -> list[int]:
+    """Numbers of the processors that this process may use."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+
+
+def _own_seconds() -> float:
+    """Processor time of this process and all that it started, ended ones included."""
+    total = 0.0
+    ours = psutil.Process()
+    for process in (ours, *ours.children(recursive=True)):
+        try:
+            times = process.cpu_times()
+        except psutil.Error:  # it ended meanwhile
+            continue
+        total += times.user + times.system + getattr(times, "children_user", 0) + getattr(times, "children_system", 0)
+    return total
+
+
+def _processor_seconds() -> dict[str, float]:
+    """cpu_s, busy_s and steal_s since boot, over all processors."""
+    first = (_text(PROC / "stat") or "").partition("\n")[0].split()
+    if len(first) < 9 or first[0] != "cpu":
+        return {}
+    user, nice, system, idle, wait, irq, soft, steal = (int(x) / os.sysconf("SC_CLK_TCK") for x in first[1:9])
+    busy = user + nice + system + irq + soft
+    return {"cpu_s": busy + idle + wait + steal, "busy_s": busy, "steal_s": steal}
+
+
+def _throttling() -> dict[str, float]:
+    """Seconds for which a processor quota has stopped us: microseconds in version 2 of cgroups, else nanoseconds."""
+    found = _counters(_cgroup("cpu", "cpu.stat"))
+    for name, unit in (("throttled_usec", 1e-6), ("throttled_time", 1e-9)):
+        if name in found:
+            return {"throttled_s": found[name] * unit}
+    return {}
+
+
+def _limits() -> dict[str, Any]:
+    """Quotas on processors and memory, where there are any."""
+    found: dict[str, Any] = {}
+    quota = (_text(_cgroup("cpu", "cpu.max")) or "").split()
+    if not quota:
+        files = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+        quota = [text for text in (_text(_cgroup("cpu", file)) for file in files) if text]
+    if len(quota) == 2 and quota[0].isdigit() and quota[1].isdigit():
+        found["cpu_quota"] = int(quota[0]) / int(quota[1])
+    memory = _text(_cgroup("memory", "memory.max")) or _text(_cgroup("memory", "memory.limit_in_bytes")) or ""
+    if memory.isdigit() and int(memory) < UNLIMITED_BYTES:
+        found["memory_limit_bytes"] = int(memory)
+    return found
+
+
+def _cgroup(controller: str, file: str) -> Path:
+    """The file of our control group, of either version; a path that does not exist where there is none."""
+    root = SYS / "fs/cgroup"
+    for line in (_text(PROC / "self/cgroup") or "").splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, group = rest.partition(":")
+        if controllers and controller not in controllers.split(","):
+            continue
+        # Version 1 mounts a folder per controller or set of them. In a container the group is named as the host sees
+        # it, and mounted at the top.
+        bases = (root / controller, root / controllers) if controllers else (root,)
+        for place in (path for base in bases for path in (base / group.lstrip("/"), base)):
+            if (place / file).is_file():
+                return place / file
+    return root / "none"
+
+
+def _counters(file: Path) -> dict[str, int]:
+    """Lines of `name number`."""
+    pairs = (line.split() for line in (_text(file) or "").splitlines())
+    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
+
+
+def _cpu_field(name: str) -> str | None:
+    for line in (_text(PROC / "cpuinfo") or "").splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == name:
+            return value.strip()
+    return None
+
+
+def _container() -> bool | None:
+    marks = (Path("/.dockerenv"), Path("/run/.containerenv"))
+    return True if any(mark.exists() for mark in marks) else None
+
+
+def _code() -> str:
+    """Of this package's source: whether two machines, or two days, ran the same programs."""
+    return _digest(
+        *(part for path in sorted(PACKAGE.rglob("*.py")) for part in (path.name.encode(), path.read_bytes()))
+    )
+
+
+def _digest(*parts: bytes) -> str:
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+HARMLESS = 0x1 | 0x2
+"""Bits of NVIDIA's throttle reasons that are no throttling: idle, and clocks set by the user."""
+
+
+def _is_harmful(reason: str) -> bool:
+    try:
+        return bool(int(reason, 16) & ~HARMLESS)
+    except ValueError:  # "[N/A]"
+        return False
+
+
+def _gpu(query: str) -> list[str]:
+    """A line per NVIDIA GPU; none without one."""
+    found = _output("nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader,nounits")
+    return [line.strip() for line in (found or "").splitlines() if line.strip()]
+
+
+def _output(*command: str) -> str | None:
+    """What a command prints; None if it is not installed, fails or hangs."""
+    if not shutil.which(command[0]):
+        return None
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_S)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None if done.returncode == 0 else None
+
+
+def _text(file: Path) -> str | None:
+    try:
+        return file.read_text(errors="replace").strip()
+    except OSError:
+        return None

@@ -1,0 +1,78 @@
+"""benchback's own backends, in their own virtual environment."""
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+from measuring import main, time_after_warm_up, time_twice  # pyright: ignore[reportMissingImports]
+
+from benchback.measure.micro.work import matmul_flops, product, update_flops
+from benchback.measure.micro.worker import sample_s
+from benchback.run import Run, build
+from benchback.train import advance
+
+PRODUCT_S = 0.3
+"""Time to spend on the products alone."""
+
+
+def measure(work: SimpleNamespace, options: dict[str, str]) -> dict[str, Any]:
+    """The backend, mode, unit and suite of `options` on the work."""
+    run = run_of(work, options)
+    agent, backend = build(run)
+    if run.unit == "chunk":
+
+        def train(seed: int) -> Any:
+            _, metrics = advance(agent, agent.init(seed, None))
+            return backend.fetch(metrics)
+
+        times, metrics = time_twice(train, work)
+        episode_return = last_finite(list(metrics["episode_return"]))
+    else:
+        times, episode_return = step_by_step(agent, backend, work)
+    found = {"episode_return": episode_return, "config": run.to_dict() | {"env": work.env}}
+    return times | found | arithmetic(agent, run, times)
+
+
+def arithmetic(agent: Any, run: Run, times: dict[str, Any]) -> dict[str, float]:
+    """Operations per second in the matrix products of all updates, and those of the same products by themselves."""
+    weights = agent.export(agent.init(0, None))
+    inputs, actions = weights["actor/0/kernel"].shape[0], weights["actor/2/kernel"].shape[1]
+    rows = run.config.batch_size // run.config.num_minibatches
+    per_step = update_flops(1, run.config.hidden, inputs, actions) * run.config.num_epochs
+    product_s = sample_s(product(rows, run.config.hidden[-1]), PRODUCT_S)
+    return {
+        "flops_per_s": per_step * times["env_steps"] / times["steady_s"],
+        "limit_flops_per_s": matmul_flops(rows, run.config.hidden[-1]) / product_s,
+    }
+
+
+def step_by_step(agent: Any, backend: Any, work: SimpleNamespace) -> tuple[dict[str, Any], float]:
+    """Times of a training whose iterations Python drives, and its last return."""
+    state, returns = agent.init(work.seed, None), []
+
+    def go_on(iterations: int) -> None:
+        nonlocal state
+        for _ in range(iterations):
+            state, metrics = advance(agent, state)
+            returns.append(metrics["episode_return"])
+        backend.block(returns[-1])
+
+    times = time_after_warm_up(go_on, work)
+    return times, last_finite([float(x) for x in returns])
+
+
+def run_of(work: SimpleNamespace, options: dict[str, str]) -> Run:
+    """The work as a Run of benchback."""
+    fields = {name: x for name, x in vars(work).items() if name != "env"}
+    execution = {name: options[name] for name in ("backend", "mode", "unit")}
+    env = f"{options['suite']}/{work.env}"
+    return Run.from_dict(fields | execution | {"env": env, "chunk": work.num_iterations})
+
+
+def last_finite(values: list[float]) -> float:
+    """The last value that is one; iterations in which no episode ends have none."""
+    return next((float(x) for x in reversed(values) if math.isfinite(x)), math.nan)
+
+
+if __name__ == "__main__":
+    main(measure)

@@ -1,0 +1,100 @@
+"""Who is compared: benchback's own backends, two baselines in its style of installation, and three libraries.
+
+A side is a program that does a workload in a process of its own. Where it cannot do exactly the work, it says so
+in `differs`; any other difference makes its measurement an error.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchback.measure.peers.environments import Environment
+
+PROGRAMS = Path(__file__).parent / "programs"
+BASELINES = Path(__file__).parents[4] / "benchmarks"
+"""In a checkout only: programs that nobody should start from."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """One contestant."""
+
+    name: str
+    program: str
+    """File under programs/ or benchmarks/."""
+    options: dict[str, str] = field(default_factory=dict)
+    """What the program is told besides the workload."""
+    environment: Environment | None = None
+    """Its own virtual environment; None: benchback's."""
+    own: bool = False
+    """Whether it is one of benchback's backends; ratios are own sides over the others."""
+    envs: tuple[str, ...] = ("CartPole-v1", "Breakout-MinAtar")
+    """Environments it offers."""
+    differs: dict[str, Any] = field(default_factory=dict)
+    """Fields of the configuration that it cannot match -> what it does instead."""
+    note: str = ""
+    """What a reader should know of it."""
+
+
+JAX = ("jax==0.10.2", "jaxlib==0.10.2", "flax==0.12.8", "optax==0.2.8", "numpy==2.4.6")
+REJAX = Environment(
+    "rejax", ((*JAX, "distrax==0.1.9", "chex==0.1.92", "gymnax==0.0.9", "six==1.17.0", "rejax==0.1.3"),)
+)
+TORCH = ("torch==2.13.0",)
+STABLE_BASELINES3 = Environment("stable_baselines3", (TORCH, ("stable-baselines3==2.9.2", "gymnasium==1.4.0")))
+SBX = Environment("sbx", (TORCH, (*JAX, "stable-baselines3==2.9.2", "sbx-rl==0.28.0", "gymnasium==1.4.0")))
+
+TERMINAL = {"truncation": "terminal"}
+
+SIDES = {
+    side.name: side
+    for side in (
+        Side(
+            "purejax",
+            "own.py",
+            {"backend": "purejax", "mode": "jit", "unit": "chunk", "suite": "gymnax"},
+            own=True,
+            note="all iterations as one program",
+        ),
+        Side(
+            "pytorch",
+            "own.py",
+            {"backend": "pytorch", "mode": "best", "unit": "phase", "suite": "gymnax"},
+            own=True,
+            note="JAX environment over DLPack",
+        ),
+        Side(
+            "pytorch_native",
+            "own.py",
+            {"backend": "pytorch", "mode": "best", "unit": "phase", "suite": "torch"},
+            own=True,
+            note="environment in torch",
+        ),
+        Side("purejax_style", "purejax_style.py", differs=TERMINAL, note="one program, after PureJaxRL's description"),
+        Side("torch_baseline", "torch_baseline.py", differs=TERMINAL, note="eager torch, JAX environment over DLPack"),
+        Side(
+            "rejax",
+            "rejax_ppo.py",
+            environment=REJAX,
+            differs=TERMINAL | {"adam_epsilon": 1e-8},
+            note="one program, gymnax 0.0.9; clips each gradient element instead of the norm",
+        ),
+        Side(
+            "stable_baselines3",
+            "baselines_ppo.py",
+            {"module": "stable_baselines3"},
+            STABLE_BASELINES3,
+            envs=("CartPole-v1",),
+            note="gymnasium environments in NumPy, one after another",
+        ),
+        Side(
+            "sbx",
+            "baselines_ppo.py",
+            {"module": "sbx"},
+            SBX,
+            envs=("CartPole-v1",),
+            differs={"clip_value": False},
+            note="gymnasium environments in NumPy, one after another",
+        ),
+    )
+}

@@ -1,0 +1,77 @@
+"""Rows of measurements -> one line for each side of a workload."""
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from benchback.measure.peers.sides import SIDES, Side
+from benchback.stats import geometric_mean, paired_ratio
+
+
+def summarise(rows: Sequence[dict[str, Any]], sides: dict[str, Side] = SIDES) -> list[dict[str, Any]]:
+    """Speed, compile time, memory and return of each side, and the ratio of each own side to it.
+
+    `ratios` maps own sides to {ratio, low, high, blocks}: how many times as fast as this row's side.
+    """
+    places = dict.fromkeys((row["workload"], row["side"]) for row in rows)
+    return [_line(rows, workload, side, sides) for workload, side in sorted(places, key=_reading_order(sides))]
+
+
+def _reading_order(sides: dict[str, Side]) -> Callable[[tuple[str, str]], tuple[str, int]]:
+    return lambda place: (place[0], list(sides).index(place[1]))
+
+
+def _line(rows: Sequence[dict[str, Any]], workload: str, side: str, sides: dict[str, Side]) -> dict[str, Any]:
+    good = _by_block(rows, workload, side)
+    errors = [r["error"] for r in rows if (r["workload"], r["side"]) == (workload, side) and r["error"]]
+    returns = [row["episode_return"] for row in good.values() if row["episode_return"] is not None]
+    others = [name for name, other in sides.items() if other.own and name != side]
+    return {
+        "workload": workload,
+        "side": side,
+        "own": sides[side].own,
+        "blocks": len(good),
+        "steps_per_s": geometric_mean([_speed(row) for row in good.values()]) if good else None,
+        "ratios": {name: found for name in others if (found := _ratio(_by_block(rows, workload, name), good))},
+        "flops_per_s": _middle([row["flops_per_s"] for row in good.values() if "flops_per_s" in row]),
+        "fraction_of_limit": _middle(
+            [row["flops_per_s"] / row["limit_flops_per_s"] for row in good.values() if "flops_per_s" in row]
+        ),
+        "compile_s": _middle([row["compile_s"] for row in good.values()]),
+        "peak_rss_bytes": _middle([row["peak_rss_bytes"] for row in good.values()]),
+        "episode_return": statistics.fmean(returns) if returns else None,
+        "error": errors[0] if errors else "",
+        "differs": sides[side].differs,
+        "note": sides[side].note,
+        "options": sides[side].options,
+        "pins": _pins(sides[side]),
+        "config": next((row["config"] for row in good.values()), None),
+    }
+
+
+def _pins(side: Side) -> list[str]:
+    """Requirements of the side's own virtual environment; none where it runs in benchback's."""
+    return [package for packages in side.environment.steps for package in packages] if side.environment else []
+
+
+def _by_block(rows: Sequence[dict[str, Any]], workload: str, side: str) -> dict[int, dict[str, Any]]:
+    mine = (row for row in rows if (row["workload"], row["side"]) == (workload, side))
+    return {row["block"]: row for row in mine if not row["error"]}
+
+
+def _ratio(numerator: dict[int, Any], denominator: dict[int, Any]) -> dict[str, Any] | None:
+    common = sorted(numerator.keys() & denominator.keys())
+    if not common:
+        return None
+    found = paired_ratio([_speed(numerator[b]) for b in common], [_speed(denominator[b]) for b in common])
+    # JSON has no NaN.
+    return {name: None if x != x else x for name, x in asdict(found).items()}
+
+
+def _speed(row: dict[str, Any]) -> float:
+    return row["env_steps"] / row["steady_s"]
+
+
+def _middle(values: Sequence[float | int]) -> float | None:
+    return float(statistics.median(values)) if values else None

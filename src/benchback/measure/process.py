@@ -1,0 +1,330 @@
+"""Isolation: one fresh process per run, in a group of its own, with private caches, a time limit and a capped log."""
+
+import contextlib
+import ctypes
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import psutil
+
+from benchback.measure import machine
+from benchback.measure.record import Cell, Outcome
+from benchback.measure.wire import Garbled, Reader, parse_record
+from benchback.measure.worker import Job
+
+LOG_BYTES = 64 * 1024
+GRACE_S = 1.0
+"""Between asking a process to end and ending it."""
+TICK_S = 0.25
+STRAYS_S = 5.0
+"""For how long processes that a run left behind are hunted down."""
+COMMAND = (sys.executable, "-m", "benchback.measure.worker")
+
+
+class Interrupted(Exception):
+    """The user asked to stop while a worker was running; it has been ended."""
+
+
+@dataclass
+class Ended:
+    """How a process ended, and what it said."""
+
+    outcome: Outcome
+    detail: str = ""
+    log: str = ""
+    duration_s: float = 0.0
+    messages: list[dict[str, Any]] = field(default_factory=list)
+    tags: tuple[str, ...] = ()
+    """What was not as it should be, for the attempt's record."""
+
+
+def run_cell(
+    cell: Cell,
+    seed: int,
+    timeout_s: float,
+    tick: Callable[[], bool] = lambda: True,
+    command: Sequence[str] = COMMAND,
+) -> Ended:
+    """One run of `cell` in a fresh process. `tick` is called a few times a second; False ends the run (Interrupted)."""
+    with tempfile.TemporaryDirectory(prefix="benchback-run-", ignore_cleanup_errors=True) as caches:
+        variables = machine.variables(cell.threads, caches, cell.device)
+        job = Job(cell, seed, time.monotonic(), os.getpid())
+        pinned = cell.threads if cell.division == "matched" else None
+        ended = supervise(command, variables, json.dumps(job.to_dict()), timeout_s, tick, pinned)
+    if ended.outcome == "ok" and (fault := record_fault(ended.messages)):
+        return Ended("garbled", fault, ended.log, ended.duration_s)
+    return ended
+
+
+def record_fault(messages: Sequence[dict[str, Any]]) -> str:
+    """What keeps the messages of a worker that says all went well from being one record; empty if nothing."""
+    if not messages:
+        return "the worker ended without sending its record"
+    try:
+        parse_record(messages[0].get("record"))
+    except Garbled as error:
+        return str(error)
+    return ""
+
+
+def supervise(
+    command: Sequence[str],
+    variables: dict[str, str],
+    job: str,
+    timeout_s: float,
+    tick: Callable[[], bool],
+    processors: int | None = None,
+) -> Ended:
+    """Run `command FD` to its end, whatever it does, and say how it ended. Nothing it started survives it."""
+    adopt_orphans()
+    known = {child.pid for child in psutil.Process().children()}
+    out_of_memory = machine.out_of_memory_kills()
+    started = time.monotonic()
+    process, frames = _start(command, variables)
+    listener = Listener(process, frames)
+    try:
+        with guarded(process):
+            if processors:
+                machine.pin(process.pid, processors)
+            _tell(process, job)
+            timed_out = not listener.until_exit(started + timeout_s, tick)
+    finally:
+        end_strays(known)
+        listener.drain()
+        listener.close()
+    killed_for_memory = machine.out_of_memory_kills() > out_of_memory
+    outcome, detail = classify(process.returncode, timed_out, listener.garbled, listener.log_text(), killed_for_memory)
+    if timed_out:
+        detail = f"not done after {timeout_s:g} s"
+    return Ended(outcome, detail, listener.log_text(), time.monotonic() - started, listener.messages)
+
+
+def _start(command: Sequence[str], variables: dict[str, str]) -> tuple[subprocess.Popen, int]:
+    """A process in a group of its own, and the end of the pipe from which its frames are read."""
+    frames_out, frames_in = os.pipe()
+    try:
+        process = subprocess.Popen(
+            [*command, str(frames_in)],
+            env=variables,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            pass_fds=(frames_in,),
+            start_new_session=True,
+        )
+    except BaseException:
+        os.close(frames_out)
+        raise
+    finally:
+        os.close(frames_in)
+    return process, frames_out
+
+
+def _tell(process: subprocess.Popen, job: str) -> None:
+    assert process.stdin is not None
+    # A process that died before it could listen has an exit code that says how.
+    with contextlib.suppress(BrokenPipeError), process.stdin:
+        process.stdin.write(job.encode())
+
+
+class Listener:
+    """Reads a process's frames and log as they come, so that neither can fill a pipe or the memory."""
+
+    def __init__(self, process: subprocess.Popen, frames: int) -> None:
+        assert process.stdout is not None
+        self.process, self.frames, self.output = process, frames, process.stdout.fileno()
+        self.reader, self.messages, self.garbled = Reader(), [], ""
+        self.log: deque[bytes] = deque()
+        self.log_bytes = 0
+        self.selector = selectors.DefaultSelector()
+        for descriptor in (self.frames, self.output):
+            os.set_blocking(descriptor, False)
+            self.selector.register(descriptor, selectors.EVENT_READ)
+
+    def until_exit(self, deadline: float, tick: Callable[[], bool]) -> bool:
+        """Listen until the process has ended or talks nonsense; False if the deadline came first."""
+        while self.process.poll() is None and not self.garbled:
+            if time.monotonic() > deadline:
+                return False
+            if not tick():
+                raise Interrupted
+            if self.selector.get_map():
+                self.read(TICK_S)
+            else:
+                time.sleep(TICK_S / 10)
+        return True
+
+    def read(self, timeout_s: float) -> bool:
+        """Take in what is there; whether there was anything."""
+        ready = self.selector.select(timeout_s)
+        for key, _ in ready:
+            piece = os.read(key.fd, 1 << 16)
+            if not piece:
+                self.selector.unregister(key.fd)
+            elif key.fd == self.output:
+                self.keep(piece)
+            else:
+                self.understand(piece)
+        return bool(ready)
+
+    def keep(self, piece: bytes) -> None:
+        """Append to the log, forgetting its beginning beyond the limit."""
+        self.log.append(piece)
+        self.log_bytes += len(piece)
+        while self.log_bytes - len(self.log[0]) >= LOG_BYTES:
+            self.log_bytes -= len(self.log.popleft())
+
+    def understand(self, piece: bytes) -> None:
+        """Take the message in it; after a second one, or what is none, listen no more."""
+        if self.garbled:
+            return
+        try:
+            for message in self.reader.feed(piece):
+                if self.messages:
+                    raise Garbled("the worker sent more than one message")
+                self.messages.append(message)
+        except Garbled as error:
+            self.garbled = str(error)
+
+    def drain(self) -> None:
+        """What is left in the pipes of a process that has ended; not for ever, if another still writes to them."""
+        deadline = time.monotonic() + GRACE_S
+        while self.selector.get_map() and self.read(0.0) and time.monotonic() < deadline:
+            pass
+
+    def log_text(self) -> str:
+        """The end of what it wrote to stdout and stderr, in at most LOG_BYTES of UTF-8 whatever it was."""
+        text = b"".join(self.log)[-LOG_BYTES:].decode(errors="replace")
+        return text.encode()[-LOG_BYTES:].decode(errors="ignore")
+
+    def close(self) -> None:
+        """Give the pipes back."""
+        self.selector.close()
+        os.close(self.frames)
+        if self.process.stdout:
+            self.process.stdout.close()
+
+
+def output_of(
+    command: Sequence[str],
+    timeout_s: float,
+    tick: Callable[[], bool] = lambda: True,
+    given: str = "",
+    variables: Mapping[str, str] | None = None,
+) -> str:
+    """What a command prints about what it is given; what it had printed, if the time was up before it ended.
+
+    `tick` is called a few times a second; False ends it (Interrupted).
+    """
+    deadline = time.monotonic() + timeout_s
+    with tempfile.TemporaryFile("w+") as asked, tempfile.TemporaryFile("w+") as output:
+        asked.write(given)
+        asked.seek(0)
+        streams: dict[str, Any] = {"stdin": asked, "stdout": output, "stderr": subprocess.DEVNULL}
+        process = subprocess.Popen(command, env=variables, start_new_session=True, **streams)
+        with guarded(process):
+            while process.poll() is None and time.monotonic() < deadline:
+                if not tick():
+                    raise Interrupted
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(TICK_S)
+        output.seek(0)
+        return output.read()
+
+
+WHEN_ALONE = ("/bin/sh", "-c", 'read _; kill -s KILL -- "-$0"')
+"""Waits until nobody holds the other end of its input any more, then ends a group of processes."""
+
+
+@contextlib.contextmanager
+def guarded(process: subprocess.Popen) -> Iterator[None]:
+    """End the process's group when the context ends, or when we do: also killed, we leave nothing of it running."""
+    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    guard = None
+    try:
+        # Detached (setsid): who ends the coordinator's group does not mean the guard.
+        command = [*WHEN_ALONE, str(process.pid)]
+        guard = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True, **quiet)
+        yield
+    finally:
+        end_group(process)
+        if guard is not None:
+            guard.kill()
+            guard.communicate()
+
+
+def end_group(process: subprocess.Popen) -> None:
+    """End the process and all that it started: ask, wait a moment, insist."""
+    if process.poll() is None:
+        _signal_group(process.pid, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(GRACE_S)
+    _signal_group(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _signal_group(group: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
+
+
+def adopt_orphans() -> None:
+    """Ask the system to give us, not its first process, what loses its parent among our descendants."""
+    if sys.platform == "linux":
+        PR_SET_CHILD_SUBREAPER = 36
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def end_strays(known: Collection[int]) -> None:
+    """End all children but the known ones: orphans of a run that had left its group. Theirs come to us in turn."""
+    deadline = time.monotonic() + STRAYS_S
+    while strays := [child for child in psutil.Process().children() if child.pid not in known]:
+        for stray in strays:
+            with contextlib.suppress(psutil.Error):
+                stray.kill()
+                stray.wait(GRACE_S)
+        if time.monotonic() > deadline:
+            return
+
+
+OUT_OF_MEMORY = ("MemoryError", "RESOURCE_EXHAUSTED", "OutOfMemoryError", "std::bad_alloc", "Cannot allocate memory")
+FRAMES_NOTE = "--------------------\nFor simplicity, JAX has removed its internal frames"
+"""What JAX writes after the message of an exception."""
+LAST_LINES = 5
+
+
+def classify(code: int, timed_out: bool, garbled: str, log: str, killed_for_memory: bool) -> tuple[Outcome, str]:
+    """The outcome of a process, and one line that says why."""
+    lines = [line.strip()[:300] for line in log.partition(FRAMES_NOTE)[0].splitlines() if line.strip()]
+    starved = [line for line in lines[-LAST_LINES:] if any(word in line for word in OUT_OF_MEMORY)]
+    if timed_out:
+        return "timeout", ""
+    if garbled:
+        return "garbled", garbled
+    if killed_for_memory and code:
+        return "memory", "killed by the system for want of memory"
+    if code and starved:
+        return "memory", starved[-1]
+    if code < 0:
+        return "signal", f"ended by {signal_name(-code)}"
+    if code:
+        return "error", f"exit code {code}: {lines[-1] if lines else 'no message'}"
+    return "ok", ""
+
+
+def signal_name(number: int) -> str:
+    """SIGKILL, or `signal 40` where a number has no name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,385 @@
+"""The campaign store: one SQLite file that says what shall be run, who is running it, and what came of it.
+
+Guarantees: what `finish` returned from is on disk; a finished attempt is never changed or deleted; a slot is
+worked on by one owner at a time, and one who comes late is refused; what is read is what was written, or an error.
+Nothing derived is stored: which slots are open follows from the attempts.
+"""
+
+import json
+import os
+import sqlite3
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from functools import lru_cache, partial
+from itertools import groupby
+from pathlib import Path
+from types import TracebackType
+from typing import Any, get_args
+
+from benchback.errors import InputError
+from benchback.measure import schema
+from benchback.measure.connection import check_local, connect, explained, open_file, patiently, transaction
+from benchback.measure.policy import Try, is_closed, kept
+from benchback.measure.record import Attempt, Cell, Outcome, Slot, canonical
+from benchback.measure.schema import Damaged
+
+__all__ = ["Claim", "Counts", "Damaged", "Event", "Fenced", "Store", "create", "open_store"]
+
+MAX_PAYLOAD_BYTES = 1 << 30
+"""No attempt unpacks to more; a file that says otherwise is not ours."""
+
+
+class Fenced(Exception):
+    """The claim was taken over by another owner; what this one measured must not be stored."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The right to work on a slot until the lease ends or another takes over."""
+
+    slot: Slot
+    number: int
+    """Number of the attempt to be made."""
+    fence: int
+    """Grows with every claim on the store: of two claims on a slot only the later one can finish it."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something worth knowing about the campaign: a re-run, a gate that was violated, a change of machine."""
+
+    at: str
+    """UTC, ISO 8601."""
+    kind: str
+    detail: Any
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Where a campaign stands, in slots."""
+
+    total: int
+    ok: int
+    """Closed with a result."""
+    failed: int
+    """Closed without one."""
+    running: int
+    """Not closed, and under a live lease."""
+
+    @property
+    def open(self) -> int:
+        """To be claimed."""
+        return self.total - self.ok - self.failed - self.running
+
+
+def create(
+    path: Path,
+    campaign: Mapping[str, Any],
+    cells: Sequence[Cell],
+    slots: Sequence[Slot],
+    clock: Callable[[], float] = time.time,
+) -> "Store":
+    """A new store with its whole schedule, complete or not there at all; refused if something is there already.
+
+    `campaign["fingerprint"]` becomes stratum 0.
+    """
+    check_local(path)
+    _check_free(path)
+    draft = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        draft.unlink(missing_ok=True)
+        with explained(path):
+            _write(draft, campaign, cells, slots)
+        # Unlike a rename, a link refuses to replace what another has put there meanwhile.
+        os.link(draft, path)
+    except FileExistsError:
+        _check_free(path)
+        raise
+    finally:
+        for leftover in (draft, Path(f"{draft}-wal"), Path(f"{draft}-shm")):
+            leftover.unlink(missing_ok=True)
+    _make_durable(path.parent)
+    return open_store(path, clock=clock)
+
+
+def _check_free(path: Path) -> None:
+    if not path.parent.is_dir():
+        raise InputError(f"{path.parent} is not a folder; create it, or choose another place for the store")
+    if os.path.lexists(path):
+        raise InputError(f"{path} exists; choose another name, or continue the campaign it holds")
+    # SQLite would replay the log of a store that was removed onto the new one.
+    for left in (Path(f"{path}-wal"), Path(f"{path}-journal")):
+        if left.exists():
+            raise InputError(f"{left} is left of a store that was removed; remove it too, or choose another name")
+
+
+def _write(path: Path, campaign: Mapping[str, Any], cells: Sequence[Cell], slots: Sequence[Slot]) -> None:
+    connection = connect(path, "mode=rwc")
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        with transaction(connection, path):
+            schema.migrate(connection)
+            schema.insert(connection, "campaign", {"body": canonical(campaign)})
+            schema.insert(connection, "stratum", {"number": 0, "body": canonical(campaign.get("fingerprint", {}))})
+            for cell in cells:
+                schema.insert(connection, "cell", {"name": cell.id, "body": canonical(asdict(cell))})
+            _append_slots(connection, slots)
+        # Closing would write the log into the file as well, but say nothing where the disk has no room for it.
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    finally:
+        connection.close()
+
+
+def _make_durable(folder: Path) -> None:
+    """Have the name of a new file survive a loss of power."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def open_store(path: Path, *, readonly: bool = False, clock: Callable[[], float] = time.time) -> "Store":
+    """The store at `path`, brought to the present layout; what is not a sound store of ours is refused.
+
+    Read-only leaves the file untouched: an older layout is brought up to date in memory.
+    """
+    connection = open_file(path, readonly=readonly)
+    try:
+        store = Store(path, connection, clock)
+        store.campaign()
+    except BaseException:
+        connection.close()
+        raise
+    return store
+
+
+@dataclass(frozen=True)
+class Store:
+    """A campaign on disk; one connection, for one thread of one process."""
+
+    path: Path
+    connection: sqlite3.Connection
+    clock: Callable[[], float] = time.time
+
+    def __enter__(self) -> "Store":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self.connection.close()
+
+    def campaign(self) -> dict[str, Any]:
+        """What `create` was given."""
+        rows = self._bodies("campaign")
+        if not rows:
+            raise Damaged(f"{self.path} holds no campaign; restore it from a copy")
+        return rows[0]
+
+    def cells(self) -> dict[str, Cell]:
+        """Every cell by its id."""
+        return {row["name"]: Cell.from_dict(json.loads(row["body"])) for row in self._rows("cell")}
+
+    def slots(self) -> list[Slot]:
+        """The schedule, in the order in which it is run."""
+        return sorted((_slot(row) for row in self._rows("schedule")), key=lambda slot: slot.order)
+
+    def add_slots(self, slots: Sequence[Slot]) -> None:
+        """Append to the schedule: new slots come after all there are."""
+        with transaction(self.connection, self.path):
+            _append_slots(self.connection, slots)
+
+    def strata(self) -> list[dict[str, Any]]:
+        """Fingerprints of the machine states; the place in the list is the stratum's number."""
+        return self._bodies("stratum")
+
+    def add_stratum(self, fingerprint: Mapping[str, Any], slots: Sequence[Slot] = ()) -> int:
+        """Number of a new machine state, never pooled with the others; it comes with its slots or not at all."""
+        with transaction(self.connection, self.path):
+            number = self.connection.execute("SELECT count(*) FROM stratum").fetchone()[0]
+            if any(slot.stratum != number for slot in slots):
+                raise ValueError(f"the new stratum is {number}, and not all of its slots say so")
+            schema.insert(self.connection, "stratum", {"number": number, "body": canonical(fingerprint)})
+            _append_slots(self.connection, slots)
+        return number
+
+    def canaries(self) -> list[dict[str, Any]]:
+        """What the canary measured, oldest first."""
+        return self._bodies("canary")
+
+    def add_canary(self, measured: Mapping[str, Any]) -> None:
+        """Keep what the canary measured around a block."""
+        self._append("canary", measured)
+
+    def events(self) -> list[Event]:
+        """What happened to the campaign, oldest first."""
+        return [Event(**fields) for fields in self._bodies("event")]
+
+    def add_event(self, kind: str, detail: Any) -> None:
+        """Keep something worth knowing; `detail` is any JSON value."""
+        at = datetime.fromtimestamp(self.clock(), UTC).isoformat(timespec="milliseconds")
+        self._append("event", {"at": at, "kind": kind, "detail": detail})
+
+    def claim(self, owner: str, lease_s: float, stratum: int | None = None) -> Claim | None:
+        """The next open slot, of one stratum or of any, for this owner alone; None when there is none now.
+
+        A slot whose lease has run out is open: its owner is taken for dead, and fenced off if it is not.
+        """
+        with transaction(self.connection, self.path):
+            leased = self._leased()
+            for key, tries in self._tries(stratum):
+                if key not in leased and not is_closed(tries):
+                    slot = _slot(schema.row_at(self.connection, "schedule", key))
+                    lease = self.connection.execute(
+                        "REPLACE INTO lease (slot, owner, expires_at) VALUES (?, ?, ?)",
+                        (slot.id, owner, self.clock() + lease_s),
+                    )
+                    assert lease.lastrowid is not None
+                    return Claim(slot, len(tries), lease.lastrowid)
+        return None
+
+    def renew(self, claim: Claim, lease_s: float) -> None:
+        """Let the lease run for `lease_s` from now; raises Fenced when the claim is lost."""
+        with transaction(self.connection, self.path):
+            self._held("UPDATE lease SET expires_at = ? WHERE fence = ?", claim, self.clock() + lease_s)
+
+    def release(self, claim: Claim) -> None:
+        """Give the slot back with nothing stored; a claim that is lost already is nobody's loss."""
+        with transaction(self.connection, self.path), suppress(Fenced):
+            self._held("DELETE FROM lease WHERE fence = ?", claim)
+
+    def forget(self, is_gone: Callable[[str], bool]) -> None:
+        """Give back the slots of owners that are gone, without waiting for their leases to run out."""
+        with transaction(self.connection, self.path):
+            owners = {name for (name,) in self.connection.execute("SELECT DISTINCT owner FROM lease")}
+            for name in filter(is_gone, owners):
+                self.connection.execute("DELETE FROM lease WHERE owner = ?", (name,))
+
+    def finish(self, claim: Claim, attempt: Attempt) -> None:
+        """Store the attempt for good and give the slot back; raises Fenced when the claim is lost."""
+        if (attempt.slot, attempt.number) != (claim.slot.id, claim.number):
+            raise ValueError(f"claimed {claim.slot.id} number {claim.number}, not {attempt.slot} {attempt.number}")
+        row = _packed(attempt)
+        with transaction(self.connection, self.path):
+            self._held("DELETE FROM lease WHERE fence = ?", claim)
+            schema.insert(self.connection, "attempt", row)
+
+    def attempts(self, slot: str | None = None) -> Iterator[Attempt]:
+        """Finished attempts, of one slot or of all, oldest first; Damaged names the first that cannot be trusted."""
+        if slot is None:
+            return map(_unpacked, self._rows("attempt"))
+        query = "SELECT id FROM attempt WHERE slot = ? ORDER BY id"
+        with explained(self.path):
+            keys = patiently(lambda: [key for (key,) in self.connection.execute(query, (slot,))], self.path)
+        return map(_unpacked, self._verified("attempt", keys))
+
+    def progress(self, stratum: int | None = None) -> Counts:
+        """Where the campaign stands, or one stratum of it."""
+        with explained(self.path):
+            leased = patiently(self._leased, self.path)
+            slots = patiently(lambda: list(self._tries(stratum)), self.path)
+        closed = {key: kept(tries) is not None for key, tries in slots if is_closed(tries)}
+        running = sum(key in leased and key not in closed for key, _ in slots)
+        ok = sum(closed.values())
+        return Counts(total=len(slots), ok=ok, failed=len(closed) - ok, running=running)
+
+    def _leased(self) -> set[int]:
+        """Ids of rows of the schedule under a live lease."""
+        query = "SELECT s.id FROM lease l JOIN schedule s ON s.slot = l.slot WHERE l.expires_at > ?"
+        return {row[0] for row in self.connection.execute(query, (self.clock(),))}
+
+    def _tries(self, stratum: int | None) -> Iterator[tuple[int, list[Try]]]:
+        """Id of every row of the schedule with the tries at it, in the order of the schedule."""
+        query = (
+            "SELECT s.id, a.outcome, a.tags FROM schedule s LEFT JOIN attempt a ON a.slot = s.slot "
+            "WHERE ?1 IS NULL OR s.stratum = ?1 ORDER BY s.position, a.number"
+        )
+        rows = self.connection.execute(query, (stratum,)).fetchall()
+        for key, group in groupby(rows, key=lambda row: row[0]):
+            yield key, [_tried(outcome, tags) for _, outcome, tags in group if outcome is not None]
+
+    def _held(self, statement: str, claim: Claim, *values: Any) -> None:
+        """Act on the lease of a claim that is still held."""
+        if not self.connection.execute(statement, (*values, claim.fence)).rowcount:
+            raise Fenced(f"{claim.slot.id}: the lease ran out and another owner took over; this attempt is not stored")
+
+    def _append(self, table: str, body: Mapping[str, Any]) -> None:
+        with transaction(self.connection, self.path):
+            schema.insert(self.connection, table, {"body": canonical(body)})
+
+    def _bodies(self, table: str) -> list[dict[str, Any]]:
+        return [json.loads(row["body"]) for row in self._rows(table)]
+
+    def _rows(self, table: str) -> Iterator[dict[str, Any]]:
+        """Every row, verified, in the order they were appended."""
+        with explained(self.path):
+            keys = patiently(lambda: schema.keys(self.connection, table), self.path)
+        return self._verified(table, keys)
+
+    def _verified(self, table: str, keys: Sequence[int]) -> Iterator[dict[str, Any]]:
+        # One query per row: no statement stays open while the caller does something else with the store.
+        for key in keys:
+            with explained(self.path):
+                row = patiently(partial(schema.row_at, self.connection, table, key), self.path)
+            yield row
+
+
+def _append_slots(connection: sqlite3.Connection, slots: Sequence[Slot]) -> None:
+    (last,) = connection.execute("SELECT max(position) FROM schedule").fetchone()
+    for slot in sorted(slots, key=lambda slot: slot.order):
+        if last is not None and slot.order <= last:
+            raise ValueError(f"slot {slot.id} at place {slot.order} is not after the last, {last}")
+        row = {name: x for name, x in asdict(slot).items() if name != "order"}
+        try:
+            schema.insert(connection, "schedule", row | {"slot": slot.id, "position": slot.order})
+        except sqlite3.IntegrityError as error:
+            raise ValueError(f"slot {slot.id} is there already, or its cell or stratum is not: {error}") from error
+        last = slot.order
+
+
+def _slot(row: Mapping[str, Any]) -> Slot:
+    return Slot(row["cell"], row["block"], row["seed"], row["position"], row["stratum"])
+
+
+@lru_cache(maxsize=1024)
+def _tried(outcome: str, tags: str) -> Try:
+    """One of the few kinds of try there are; a claim looks at thousands."""
+    try:
+        tried = Try(outcome, tuple(json.loads(tags)))
+    except (ValueError, TypeError):
+        raise Damaged(f"tags {tags!r} of an attempt are damaged; restore the store from a copy") from None
+    if outcome not in get_args(Outcome):
+        raise Damaged(f"outcome {outcome!r} of an attempt is damaged; restore the store from a copy")
+    return tried
+
+
+COLUMNS = ("slot", "number", "outcome", "tags")
+
+
+def _packed(attempt: Attempt) -> dict[str, Any]:
+    """An attempt as a row: what `claim` must know in columns, the rest compressed."""
+    fields = asdict(attempt)
+    row = {name: fields.pop(name) for name in COLUMNS}
+    return row | {"tags": canonical(row["tags"]), "payload": zlib.compress(canonical(fields).encode())}
+
+
+def _unpacked(row: Mapping[str, Any]) -> Attempt:
+    """The inverse of `_packed`, of a row whose checksum was right."""
+    fields = {name: row[name] for name in COLUMNS}
+    unpack = zlib.decompressobj()
+    try:
+        body = json.loads(unpack.decompress(row["payload"], MAX_PAYLOAD_BYTES))
+        return Attempt.from_dict(fields | {"tags": json.loads(row["tags"])} | body)
+    except (zlib.error, ValueError, TypeError) as error:
+        name = f"attempt {row['slot']} number {row['number']}"
+        raise Damaged(f"{name} cannot be unpacked ({error}); restore the store from a copy") from error

@@ -1,0 +1,393 @@
+"""What to measure, as data: a study is a few declarative products that expand to cells in a fixed order.
+
+Studies that come with the package are Python data modules in `benchback/measure/studies/`, one `STUDY` each, so that an
+installed package finds them; a user's own is a YAML file with the same fields. A study that exists has been checked:
+each of its cells can run. Nothing here runs anything, and no framework is imported.
+"""
+
+import math
+import re
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, Field, asdict, dataclass, field, fields, replace
+from functools import cached_property
+from importlib import import_module
+from itertools import product
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from benchback import registry
+from benchback.errors import InputError
+from benchback.measure.record import Cell, Division, Timing, digest
+from benchback.run import Run
+from benchback.run_dir import read_config
+
+Order = Literal["protocol", "original"]
+"""`protocol`: paired blocks in a seeded order. `original`: the order in which the study lists its cells."""
+Device = Literal["cpu", "gpu"]
+
+FEWEST_ITERATIONS = 3
+"""No scaled run is shorter: one iteration that compiles, and two to see that the next does not."""
+MOST_CELLS = 10_000
+MOST_BYTES = 32 * 1024
+"""Of a YAML study."""
+NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+LONGEST_LABEL = 100
+LONGEST_DESCRIPTION = 2000
+SETTINGS = ("timing", "threads", "device", "division")
+"""Fields of a cell that are not fields of its run; axes and `fixed` may set them too."""
+FOLDER = Path(__file__).parent / "studies"
+
+
+@dataclass(frozen=True)
+class Product:
+    """Every combination of the axes, the last varying fastest, like nested loops in the order written."""
+
+    axes: Mapping[str, Sequence[Any]]
+    """Field -> its values. Where a value is a mapping, it sets several fields at once and the axis's name is free."""
+    label: str = "main"
+    """What the entries are for; shown beside them."""
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    """Fields that all entries share."""
+    devices: tuple[str, ...] = get_args(Device)
+    """Devices on which this part of the study exists; it is left out elsewhere."""
+
+    def __len__(self) -> int:
+        return math.prod(len(values) for values in self.axes.values())
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """The fields of each entry, in order."""
+        for choice in product(*self.axes.values()):
+            row = dict(self.fixed)
+            for name, value in zip(self.axes, choice, strict=True):
+                row |= value if isinstance(value, Mapping) else {name: value}
+            yield row
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A configuration of a study at its published place."""
+
+    index: int
+    label: str
+    cell: Cell
+    published: Mapping[str, str] = field(default_factory=dict)
+    """What earlier work called it, e.g. framework and compile."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """Everything that determines what is measured; how long and on which machine is found out when it runs."""
+
+    name: str
+    products: tuple[Product, ...]
+    description: str = ""
+    min_blocks: int = 5
+    """Blocks of every group before anything is decided."""
+    max_blocks: int = 30
+    """Blocks after which a group stops, precise or not."""
+    precision: float = 0.02
+    """Half width of the 95 % interval of the log ratio at which a group stops."""
+    timeout_s: float = 1800.0
+    """Seconds after which a run is ended."""
+    order: Order = "protocol"
+    repeats: int = 1
+    """Passes through the list in the original order."""
+    aa: bool = True
+    """Carry an A/A pair: two copies of one cell, which must come out equal. Not in the original order."""
+    rerun_noisy: bool = True
+    """Run again, at most twice, what ran while the machine was noisy; otherwise it is tagged and kept."""
+    device: Device = "cpu"
+    threads: int = 1
+    scale: float = 1.0
+    """Factor on the number of iterations, see `scaled`."""
+    only: tuple[int, ...] | None = None
+    """Indices of the entries that are kept, see `select`; all of them if None."""
+
+    def __post_init__(self) -> None:
+        _check_settings(self)
+        _check_products(self)
+        _check_duplicates(self.entries)
+
+    @property
+    def comparable(self) -> bool:
+        """Whether its figures may stand beside those of the full study."""
+        return self.scale == 1.0
+
+    @cached_property
+    def entries(self) -> tuple[Entry, ...]:
+        """Its configurations in published order; an entry keeps its index whatever was selected."""
+        parts = [part for part in self.products if self.device in part.devices]
+        rows = [(part.label, row) for part in parts for row in part.rows()]
+        kept = range(len(rows)) if self.only is None else self.only
+        return tuple(_entry(self, index, *rows[index]) for index in kept)
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """The distinct things to measure, in order of first mention: entries of two labels may share one."""
+        return tuple({entry.cell.id: entry.cell for entry in self.entries}.values())
+
+    @property
+    def id(self) -> str:
+        """Depends on what is measured and in which kind of order; not on words, nor on when to stop."""
+        return digest([self.name, self.order, self.aa, [[entry.label, entry.cell.id] for entry in self.entries]])
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able; `Study.from_dict` is its inverse, and a YAML file has the same fields."""
+        return _plain(asdict(self))
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> "Study":
+        """The study whose fields are given; unknown names are refused with the nearest known one."""
+        parts = given.get("products")
+        if not isinstance(parts, list) or not parts:
+            raise InputError("products must be a list with at least one product, each with its axes")
+        values = _fields(cls, "a study", {name: x for name, x in given.items() if name != "products"}, ("products",))
+        return cls(products=tuple(_product(part) for part in parts), **values)
+
+
+def names() -> list[str]:
+    """The studies that come with the package."""
+    return sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "__init__")
+
+
+def load(name_or_path: str | Path) -> Study:
+    """The study of that name, or the one in that YAML file."""
+    given = str(name_or_path)
+    if given in names():
+        return import_module(f"benchback.measure.studies.{given}").STUDY
+    path = Path(given)
+    if path.suffix in (".yaml", ".yml"):
+        return _read(path)
+    if path.suffix == ".py":
+        raise InputError(
+            f"study={_shown(given)}: Python files are read from the package only; write the same fields as YAML, "
+            f"or name one of {', '.join(names())}"
+        )
+    near = registry.nearest(given[:100], names())
+    known = ", ".join(names())
+    raise InputError(
+        f"study={_shown(given)} is unknown; did you mean {near}? Known: {known}, or a path to a .yaml file"
+    )
+
+
+def scaled(study: Study, factor: float) -> Study:
+    """The study with its iterations multiplied by `factor`, at least 3: a quick look, marked as not comparable."""
+    if not 0 < factor <= 1:
+        raise InputError(f"scale={factor:g} must be greater than 0 and at most 1, e.g. 0.1")
+    return replace(study, scale=study.scale * factor)
+
+
+def select(study: Study, index: int | None = None, start: int | None = None, count: int | None = None) -> Study:
+    """The entries with that index, or from index `start` on, at most `count` of them."""
+    if index is not None and (start is not None or count is not None):
+        raise InputError("--index names one configuration; leave out --from and --count, or use those alone")
+    known = [entry.index for entry in study.entries]
+    for option, value in (("index", index), ("from", start)):
+        if value is not None and value not in known:
+            raise InputError(f"--{option} {value}: {study.name} has configurations {known[0]} to {known[-1]}")
+    if count is not None and count < 1:
+        raise InputError(f"--count {count} must be at least 1")
+    if index is not None:
+        return replace(study, only=(index,))
+    kept = [i for i in known if start is None or i >= start][:count]
+    return study if kept == known else replace(study, only=tuple(kept))
+
+
+def variants(backends: Sequence[str], units: Sequence[str] = ("phase",)) -> tuple[dict[str, str], ...]:
+    """Each backend in its best mode, in every of the units it has."""
+    return tuple({"backend": b, "mode": registry.BACKENDS[b].best, "unit": u} for b in backends for u in units)
+
+
+def every_mode(without: Sequence[str] = ()) -> tuple[dict[str, str], ...]:
+    """Every backend in every mode and unit it can run, but for the modes left out."""
+    found = []
+    for backend, spec in registry.BACKENDS.items():
+        for mode, unit in product(spec.modes, spec.units):
+            if mode not in without and not (mode == "eager" and unit == "chunk"):
+                found.append({"backend": backend, "mode": mode, "unit": unit})
+    return tuple(found)
+
+
+def _entry(study: Study, index: int, label: str, row: Mapping[str, Any]) -> Entry:
+    row = dict(row)
+    published = row.pop("published", {})
+    settings = {"threads": study.threads, "device": study.device} | {k: row.pop(k) for k in SETTINGS if k in row}
+    if row.get("unit") != "chunk":
+        row.pop("chunk", None)  # it means nothing there, and must not tell equal cells apart
+    try:
+        _check_cell(settings, row, published)
+        run = Run.from_dict(_shortened(row, study.scale))
+    except InputError as error:
+        who = "/".join(str(row.get(name, "?"))[:40] for name in ("backend", "mode", "unit", "env"))
+        raise InputError(f"study {study.name}, configuration {index} ({label}, {who}): {error}") from None
+    flat = {name: x for name, x in run.to_dict().items() if name != "seed"}
+    return Entry(index, label, Cell(flat, **settings), published)
+
+
+def _shortened(row: Mapping[str, Any], factor: float) -> dict[str, Any]:
+    """The fields of a run with fewer iterations; a chunk shrinks with them, to a divisor."""
+    row = dict(row)
+    if factor == 1.0:
+        return row
+    full = Run.from_dict(row)
+    iterations = max(FEWEST_ITERATIONS, round(full.config.num_iterations * factor))
+    iterations = min(iterations, full.config.num_iterations)
+    row["num_iterations"] = iterations
+    if full.unit == "chunk":
+        whole = full.chunk == full.config.num_iterations
+        wanted = iterations if whole else max(1, int(full.chunk * factor))
+        row["chunk"] = max(d for d in range(1, wanted + 1) if iterations % d == 0)
+    return row
+
+
+def _check_cell(settings: Mapping[str, Any], row: Mapping[str, Any], published: Any) -> None:
+    for name, choices in (("timing", Timing), ("device", Device), ("division", Division)):
+        if name in settings:
+            registry.choose(name, str(settings[name]), get_args(choices))
+    threads = settings["threads"]
+    if type(threads) is not int or threads < 1:
+        raise InputError(f"threads={threads} must be a whole number of at least 1")
+    if "seed" in row:
+        raise InputError("seed is not for a study to choose: each block has its own, shared by all that it compares")
+    if row.get("mode") == "cudagraphs" and settings["device"] != "gpu":
+        raise InputError(f"mode=cudagraphs needs device=gpu and this is device={settings['device']}; use mode compile")
+    if not isinstance(published, Mapping):
+        raise InputError(f"published={published!r} must be a mapping of names to words")
+    for name, word in published.items():
+        _check_text(f"published {name}", word, LONGEST_LABEL)
+
+
+def _check_settings(study: Study) -> None:
+    if not NAME.fullmatch(study.name):
+        raise InputError(
+            f"name={_shown(study.name)} must be 1 to 64 of the characters a-z, 0-9, _ and -, and begin with a-z or 0-9"
+        )
+    _check_text("description", study.description.replace("\n", " "), LONGEST_DESCRIPTION)
+    for name in ("min_blocks", "repeats", "threads"):
+        if getattr(study, name) < 1:
+            raise InputError(f"{name}={getattr(study, name)} must be at least 1")
+    if study.max_blocks < study.min_blocks:
+        raise InputError(f"max_blocks={study.max_blocks} must be at least min_blocks={study.min_blocks}")
+    for name in ("precision", "timeout_s"):
+        if not 0 < getattr(study, name) < math.inf:
+            raise InputError(f"{name}={getattr(study, name)} must be greater than 0")
+    if not 0 < study.scale <= 1:
+        raise InputError(f"scale={study.scale:g} must be greater than 0 and at most 1, e.g. 0.1")
+    registry.choose("order", study.order, get_args(Order))
+    registry.choose("device", study.device, get_args(Device))
+
+
+def _check_products(study: Study) -> None:
+    for number, part in enumerate(study.products):
+        _check_text(f"label of product {number}", part.label, LONGEST_LABEL)
+        for device in part.devices:
+            registry.choose(f"devices of product {number}", str(device), get_args(Device))
+        for axis, values in part.axes.items():
+            if not len(values):
+                raise InputError(f"study {study.name}, product {number} is empty: axis {axis} has no values; give one")
+    count = sum(len(part) for part in study.products if study.device in part.devices)
+    if not count:
+        raise InputError(f"study {study.name} has no configurations on device={study.device}; give a product with axes")
+    if count > MOST_CELLS:
+        raise InputError(f"study {study.name} has {count} configurations; at most {MOST_CELLS}: shorten an axis")
+    wrong = [i for i in study.only or () if not 0 <= i < count]
+    if wrong or study.only == ():
+        raise InputError(f"only={wrong or '()'}: study {study.name} has configurations 0 to {count - 1}")
+
+
+def _check_duplicates(entries: Sequence[Entry]) -> None:
+    seen: dict[tuple[str, str], Entry] = {}
+    for entry in entries:
+        first = seen.setdefault((entry.label, entry.cell.id), entry)
+        if first is not entry:
+            raise InputError(
+                f"configurations {first.index} and {entry.index} ({entry.label}, {entry.cell.variant}) are the same; "
+                "remove one, or more blocks repeat it"
+            )
+
+
+def _check_text(what: str, text: Any, longest: int) -> None:
+    """Words that are shown to people: no control characters, none that change the direction of reading."""
+    if not isinstance(text, str):
+        raise InputError(f"{what}={_shown(text)} must be words")
+    if len(text) > longest:
+        raise InputError(f"{what} has {len(text)} characters; at most {longest}")
+    for character in text:
+        if unicodedata.category(character).startswith("C"):
+            raise InputError(f"{what}={_shown(text)} has the invisible character U+{ord(character):04X}; remove it")
+
+
+def _shown(value: Any) -> str:
+    """A value in one short line, whatever it is."""
+    text = ascii(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _read(path: Path) -> Study:
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise InputError(f"study {path}: larger than {MOST_BYTES} bytes; use axes instead of listing cells")
+        return Study.from_dict(read_config(path))
+    except OSError as error:
+        raise InputError(f"study {path}: cannot be read ({error.strerror})") from None
+    except InputError as error:
+        reason = str(error).removeprefix(f"--config {path}: ").removeprefix(f"study {path}: ")
+        raise InputError(f"study {path}: {reason}") from None
+    except (RecursionError, TypeError, ValueError) as error:
+        # What the YAML library itself stumbles over: nesting, keys that are lists, dates that do not exist.
+        raise InputError(f"study {path}: not plain YAML ({' '.join(str(error).split())[:200]})") from None
+
+
+def _product(given: Any) -> Product:
+    if not isinstance(given, Mapping):
+        raise InputError(f"product={_shown(given)} must be a mapping with axes, e.g. axes: {{backend: [linen, nnx]}}")
+    values = _fields(Product, "a product", given)
+    for name in ("axes", "fixed"):
+        if not all(isinstance(key, str) for key in values.get(name, {})):
+            raise InputError(f"{name}: every key must be the name of a field")
+    for axis, choices in values["axes"].items():
+        if not isinstance(choices, list):
+            raise InputError(f"axis {_shown(axis)}={_shown(choices)} must be a list of values, e.g. [linen, nnx]")
+    return Product(**values)
+
+
+def _fields(cls: type, what: str, given: Mapping[str, Any], apart: Sequence[str] = ()) -> dict[str, Any]:
+    """The given values checked by the fields of `cls`; `apart` are known but not given here."""
+    known = {f.name: f for f in fields(cls)}
+    for name in given:
+        if name not in known:
+            near = registry.nearest(str(name)[:100], known)
+            raise InputError(f"{_shown(name)} is not a field of {what}; did you mean {near}?")
+    for name, f in known.items():
+        if name not in given and name not in apart and f.default is MISSING and f.default_factory is MISSING:
+            raise InputError(f"{what} needs the field {name}")
+    return {name: _typed(known[name], value) for name, value in given.items()}
+
+
+KINDS: dict[type, Callable[[Any], bool]] = {
+    int: lambda x: type(x) is int,
+    float: lambda x: type(x) in (int, float),
+    bool: lambda x: type(x) is bool,
+    str: lambda x: type(x) is str,
+    tuple: lambda x: isinstance(x, list | tuple),
+    dict: lambda x: isinstance(x, Mapping),
+}
+WITHOUT_DEFAULT = {"name": str, "axes": dict, "fixed": dict, "only": tuple}
+
+
+def _typed(field: Field, value: Any) -> Any:
+    """`value` if it is of the kind of the field, or an InputError."""
+    if field.name == "only" and value is None:
+        return None
+    kind = WITHOUT_DEFAULT.get(field.name) or type(field.default)
+    if not KINDS[kind](value):
+        raise InputError(f"{field.name}={_shown(value)} must be of type {kind.__name__}")
+    return tuple(value) if kind is tuple else float(value) if kind is float else value
+
+
+def _plain(value: Any) -> Any:
+    """The same with lists for tuples."""
+    if isinstance(value, Mapping):
+        return {name: _plain(x) for name, x in value.items()}
+    return [_plain(x) for x in value] if isinstance(value, list | tuple) else value

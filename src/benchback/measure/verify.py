@@ -1,0 +1,128 @@
+"""Whether a store can be believed: every row against its checksum, every run against those it is compared with."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchback.errors import InputError
+from benchback.measure import schema
+from benchback.measure.connection import explained
+from benchback.measure.policy import is_closed
+from benchback.measure.record import Attempt, Cell, Slot, canonical
+from benchback.measure.schema import Damaged
+from benchback.measure.store import Store, open_store
+
+# fmt: off
+COMPARED = frozenset({
+    "backend", "mode", "unit", "chunk", "versions", "bridged", "compiles", "compiles_to_initialise",
+    "cached_files_after", "host_syncs_per_call", "transfers_per_call", "iterations_per_call",
+    "host_env", "env_transfers_per_call", "env_bytes_per_call", "env_share",
+})
+# fmt: on
+"""Fields of a ledger in which compared runs may differ: the axes of comparison and what follows from them."""
+
+
+def verify(path: Path) -> list[str]:
+    """Everything that is wrong with a store, a line each; empty when it can be believed. The file is not changed.
+
+    What the rows say is only looked at once all of them are what was written.
+    """
+    try:
+        with open_store(path, readonly=True) as store:
+            with explained(path):
+                damage = list(_damage(store))
+            return damage or list(_contradictions(store))
+    except (InputError, OSError) as error:
+        return [str(error)]
+
+
+def _damage(store: Store) -> Iterator[str]:
+    """Rows that are gone, lead nowhere, or are not what was written."""
+    for (finding,) in store.connection.execute("PRAGMA quick_check(10)").fetchall():
+        if finding != "ok":
+            yield f"the file is damaged: {finding}"
+    for table, key, parent, _ in store.connection.execute("PRAGMA foreign_key_check").fetchall():
+        yield f"{table} {key} belongs to a {parent} that is not there"
+    for table in schema.SEALED:
+        try:
+            schema.keys(store.connection, table)
+        except Damaged as error:
+            yield str(error)
+        for (key,) in store.connection.execute(f"SELECT id FROM {table} ORDER BY id").fetchall():
+            try:
+                schema.row_at(store.connection, table, key)
+            except Damaged as error:
+                yield str(error)
+
+
+def _contradictions(store: Store) -> Iterator[str]:
+    """What the rows say that cannot be, or must not be compared."""
+    cells, slots = store.cells(), store.slots()
+    for name, cell in cells.items():
+        if cell.id != name:
+            yield f"cell {name} does not describe the work it is named after, which is {cell.id}"
+    yield from _seeds(cells, slots)
+    ledgers: dict[tuple[str, int, int], dict[str, Mapping[str, Any]]] = defaultdict(dict)
+    for slot in slots:
+        attempts = list(store.attempts(slot.id))
+        yield from _history(slot, attempts)
+        block = ledgers[cells[slot.cell].group, slot.block, slot.stratum]
+        block |= {_name(x): x.record.ledger for x in attempts if x.outcome == "ok" and x.record}
+    for block in ledgers.values():
+        yield from disagreements(block)
+
+
+def _seeds(cells: Mapping[str, Cell], slots: Sequence[Slot]) -> Iterator[str]:
+    """A seed belongs to one block of a cell, and all variants of the block have it."""
+    of_cell: dict[tuple[str, int, int], str] = {}
+    of_block: dict[tuple[str, int, int], Slot] = {}
+    for slot in slots:
+        other = of_cell.setdefault((slot.cell, slot.stratum, slot.seed), slot.id)
+        if other != slot.id:
+            yield f"slots {other} and {slot.id} have the same seed {slot.seed}"
+        first = of_block.setdefault((cells[slot.cell].group, slot.block, slot.stratum), slot)
+        if first.seed != slot.seed:
+            yield f"slots {first.id} and {slot.id} are of one block with seeds {first.seed} and {slot.seed}"
+
+
+def _history(slot: Slot, attempts: Sequence[Attempt]) -> Iterator[str]:
+    """The attempts at one slot: counted, none after it was closed, a record with every ok and its seed the slot's."""
+    for number, attempt in enumerate(attempts):
+        if attempt.number != number:
+            yield f"{_name(attempt)} should have number {number}"
+        if is_closed(attempts[:number]):
+            yield f"{_name(attempt)} was made though the slot was closed"
+        if (attempt.record is not None) != (attempt.outcome == "ok"):
+            yield f"{_name(attempt)} is {attempt.outcome} {'without a' if attempt.record is None else 'with a'} record"
+        seed = attempt.record.ledger.get("seed", slot.seed) if attempt.record else slot.seed
+        if seed != slot.seed:
+            yield f"{_name(attempt)} used seed {seed}, the schedule says {slot.seed}"
+
+
+def disagreements(ledgers: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """What keeps runs from being compared: fields in which one's ledger differs from the first one's."""
+    names = list(ledgers)
+    works = [_work(ledgers[name]) for name in names]
+    found = []
+    for name, work in zip(names[1:], works[1:], strict=True):
+        for field in sorted(works[0].keys() | work.keys()):
+            ours, theirs = works[0].get(field), work.get(field)
+            if canonical(ours) != canonical(theirs):
+                found.append(f"{names[0]} and {name} must not be compared: {field} is {ours!r} and {theirs!r}")
+    return found
+
+
+def _work(ledger: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a ledger that compared runs share; calls are counted in iterations, whatever a call covers."""
+    length = ledger.get("iterations_per_call", 1)
+    work = {name: x for name, x in ledger.items() if name not in COMPARED}
+    if "calls" in work:
+        work["iterations"] = work.pop("calls") * length
+    if "env_steps_per_call" in work:
+        work["env_steps_per_iteration"] = work.pop("env_steps_per_call") / length
+    return work
+
+
+def _name(attempt: Attempt) -> str:
+    return f"attempt {attempt.slot} number {attempt.number}"

@@ -1,0 +1,223 @@
+"""The worker: one run in a fresh process that imports one backend. It measures and reports; it decides nothing.
+
+Started as `python -m benchback.measure.worker FD` with a job as JSON on its standard input; frames go to file
+descriptor FD. Whatever is printed by the frameworks goes to stdout and stderr, where it can garble nothing.
+"""
+
+import ctypes
+import json
+import math
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from benchback.measure.record import Cell, Record
+
+CACHES = ("JAX_COMPILATION_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a worker is asked to do."""
+
+    cell: Cell
+    seed: int
+    launched_s: float
+    """time.monotonic() of the coordinator when it started the process: the zero of all marks."""
+    coordinator: int = 0
+    """Process to outlive by not a moment; 0 for none."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able; `from_dict` is its inverse."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> "Job":
+        """The job that `to_dict` wrote."""
+        return cls(**{**fields, "cell": Cell.from_dict(fields["cell"])})
+
+
+def main() -> None:
+    """Read the job, do it, send its record."""
+    from benchback.measure.wire import write_frame
+
+    job = Job.from_dict(json.loads(sys.stdin.read()))
+    die_with(job.coordinator)
+    with os.fdopen(int(sys.argv[1]), "wb") as stream:
+        record = perform(job)
+        write_frame(stream, {"kind": "record", "record": asdict(record)})
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    # Frameworks take a second to dismantle what the system frees at once.
+    os._exit(0)
+
+
+def die_with(coordinator: int) -> None:
+    """Ask the system to kill this process when its coordinator is gone: an orphan would disturb later runs."""
+    if not coordinator or sys.platform != "linux":
+        return
+    PR_SET_PDEATHSIG = 1
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != coordinator:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def perform(job: Job) -> Record:
+    """Build, run and measure. Everything that is not training happens before or after the clock."""
+    from benchback import registry
+    from benchback.measure import clock
+    from benchback.run import Run, environment
+
+    marks: dict[str, float] = {}
+
+    def mark(name: str) -> None:
+        marks[name] = time.monotonic() - job.launched_s
+
+    mark("started")
+    caches_before = cached_files()
+    run = Run.from_dict({**job.cell.run, "seed": job.seed})
+    make, backend = registry.load(run.algorithm, run.backend)
+    mark("imported")
+    env = environment(run, run.config.num_envs)
+    mark("env_built")
+    agent = registry.execute(make(run.config, env), backend, run.compile_mode, run.unit, run.length)
+    mark("built")
+    state = agent.init(run.seed, None)
+    mark("initialised")
+    calls = run.config.num_iterations // run.length
+    compiled_before, crossed = backend.compiles(), [crossings(env)]
+
+    def first_done() -> None:
+        mark("first_call")
+        crossed.append(crossings(env))
+
+    state, tape, metrics = clock.record_calls(agent, backend, state, calls, job.cell.timing, first_done)
+    mark("finished")
+    clock.check_finished(backend, metrics[-1], tape)
+    samples = asdict(tape) | per_call(backend.fetch(metrics))
+    ledger = {
+        **execution(job),
+        **learning(agent.export(state)),
+        "env_steps_per_call": run.config.batch_size * run.length,
+        "iterations_per_call": run.length,
+        "calls": calls,
+        "compiles_to_initialise": compiled_before,
+        **counts(tape),
+        "bridged": run.framework == "torch" and not run.env.startswith("torch/") and env.host is None,
+        **crossing(crossed, crossings(env), tape.total_s),
+        "dtype": run.config.dtype,
+        "cached_files_before": caches_before,
+        "cached_files_after": cached_files(),
+        **precision(run.framework),
+    }
+    kept = {name: [_finite(x) for x in values] for name, values in samples.items() if values}
+    return Record(kept, marks, ledger, {"peak_rss_bytes": float(clock.peak_bytes())} | device_memory(run.framework))
+
+
+def execution(job: Job) -> dict[str, Any]:
+    """How and where: who is compared, threads, processors, seed."""
+    processors = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    return {
+        **{name: job.cell.run[name] for name in ("backend", "mode", "unit")},
+        "timing": job.cell.timing,
+        "division": job.cell.division,
+        "threads": job.cell.threads,
+        "processors": len(processors),
+        "seed": job.seed,
+    }
+
+
+def learning(weights: dict[str, Any]) -> dict[str, int]:
+    """What was learnt, and in how many steps."""
+    from benchback.agent import networks
+
+    return {
+        "parameters": sum(x.size for x in networks(weights).values()),
+        "optimiser_steps": sum(int(x) for name, x in weights.items() if name.endswith("adam/count")),
+    }
+
+
+def counts(tape: Any) -> dict[str, int]:
+    """How often the run was compiled, waited for and read from."""
+    return {
+        "compiles": sum(tape.compiles),
+        "host_syncs_per_call": max(tape.host_syncs[1:] or tape.host_syncs),
+        "transfers_per_call": max(tape.transfers),
+    }
+
+
+def crossings(env: Any) -> Any:
+    """What an environment that lives in Python has counted so far; None for one within the program."""
+    return env.host and replace(env.host.crossings)
+
+
+def crossing(earlier: Sequence[Any], now: Any, total_s: Sequence[float]) -> dict[str, Any]:
+    """What going to the environment and back cost in a call, where it lives in Python, once everything is compiled.
+
+    `earlier` was counted before the first call and after it.
+    """
+    if now is None:
+        return {"host_env": False}
+    since, spent_s = (earlier[1], total_s[1:]) if len(total_s) > 1 else (earlier[0], total_s)
+    return {
+        "host_env": True,
+        "env_transfers_per_call": round((now.transfers - since.transfers) / len(spent_s)),
+        "env_bytes_per_call": round((now.bytes - since.bytes) / len(spent_s)),
+        "env_share": round((now.seconds - since.seconds) / sum(spent_s), 3),
+    }
+
+
+def precision(framework: str) -> dict[str, Any]:
+    """The device and how it multiplies; only of the framework that is loaded anyway."""
+    if framework == "torch":
+        import torch
+
+        device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+        return {"device": device, "matmul_precision": torch.get_float32_matmul_precision()}
+    import jax
+
+    precision = jax.config.jax_default_matmul_precision or "default"  # pyright: ignore[reportAttributeAccessIssue]
+    # On a CPU the default is full precision; on recent GPUs it is not, and the ledger must tell.
+    on_cpu = jax.default_backend() == "cpu"
+    return {
+        "device": jax.devices()[0].device_kind,
+        "matmul_precision": "highest" if on_cpu and precision == "default" else precision,
+    }
+
+
+def device_memory(framework: str) -> dict[str, float]:
+    """Peak bytes on an accelerator, where there is one and it tells."""
+    if framework == "torch":
+        import torch
+
+        return {"peak_device_bytes": float(torch.cuda.max_memory_allocated())} if torch.cuda.is_available() else {}
+    import jax
+
+    found = jax.devices()[0].memory_stats() or {}
+    return {"peak_device_bytes": float(found["peak_bytes_in_use"])} if "peak_bytes_in_use" in found else {}
+
+
+def per_call(metrics: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
+    """Metrics by name, one value per iteration, in order."""
+    import numpy as np
+
+    return {name: [float(x) for row in metrics for x in np.atleast_1d(row[name])] for name in sorted(metrics[0])}
+
+
+def cached_files() -> int:
+    """Files in the compile caches this process was given: none before a fresh run."""
+    folders = [Path(os.environ[name]) for name in CACHES if name in os.environ]
+    return sum(1 for folder in folders if folder.is_dir() for file in folder.rglob("*") if file.is_file())
+
+
+def _finite(value: int | float) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+"""What all figures have in common: data and words beside a chart, colours, and what is seen at first."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import altair as alt
+import polars as pl
+
+from benchback.analysis.claims import ALL
+from benchback.registry import BACKENDS
+
+COLOURS = {
+    "linen": "#0072b2",
+    "nnx": "#3a9fd6",
+    "equinox": "#009e73",
+    "haiku": "#c78c00",
+    "purejax": "#c2699c",
+    "pytorch": "#d55e00",
+}
+"""After Okabe and Ito: told apart by the colour-blind, and at least 3 to 1 against white and near-black."""
+OTHER = "#7f7f7f"
+VERDICTS = {
+    "faster": "triangle-left",
+    "slower": "triangle-right",
+    "equivalent": "circle",
+    "inconclusive": "diamond",
+    "no verdict": "cross",
+}
+WIDTH = 640
+"""Of a figure as a file; on the page it is as wide as the page."""
+FILE_FONT = "sans-serif"
+"""The one that vl-convert brings along: the same on every machine, and four times as fast as those it must find."""
+APART = ("algorithm", "device", "timing")
+"""What is never mixed in a chart that does not name it."""
+FILTERS = ("algorithm", "env", "model", "backend", "mode", "device", "timing")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A chart, or a table without one, with all that is said about it."""
+
+    id: str
+    section: int
+    title: str
+    caption: str
+    """What it shows and what to look for."""
+    data: str
+    """Name of its table."""
+    columns: Mapping[str, str]
+    """Column -> heading of the table beside it."""
+    chart: Any = None
+    where: Mapping[str, Any] = field(default_factory=dict)
+    """Rows it is about: column -> value."""
+    one: tuple[str, ...] = ()
+    """Axes whose values must not be mixed in it: the first value is shown until some are chosen."""
+    missing: str = "Nothing of this kind was measured in this campaign."
+    """What to say where no row is left."""
+
+
+def rows_of(figure: Figure, table: pl.DataFrame) -> pl.DataFrame:
+    """The rows a figure is about, whatever is chosen."""
+    for column, value in figure.where.items():
+        if column not in table.columns:
+            return pl.DataFrame()
+        table = table.filter(pl.col(column) == value)
+    return table
+
+
+def unfiltered(figure: Figure, table: pl.DataFrame) -> pl.DataFrame:
+    """The rows that are shown before anything is chosen: those of `rows_of` that sum over environments and models,
+    one timing where timings do not mix, variants of many cells, examples of lines."""
+    for column in ("env", "model"):
+        if column in table.columns and (table[column] == ALL).any():
+            table = table.filter(pl.col(column) == ALL)
+    for column in figure.one:
+        if column in table.columns and not table.is_empty():
+            table = table.filter(pl.col(column) == table[column][0])
+    for column in ("main", "example"):
+        if column in table.columns and table[column].any():
+            table = table.filter(pl.col(column))
+    return table
+
+
+def chart(data: str) -> alt.Chart:
+    """A chart of the table of that name."""
+    return alt.Chart(alt.NamedData(name=data))
+
+
+def colour(title: str | None = "backend") -> alt.Color:
+    """The backend's colour, always the same one."""
+    legend = None if title is None else alt.Legend(title=title, orient="top", symbolLimit=12, symbolOpacity=1)
+    return alt.Color("backend:N", scale=backend_scale(), legend=legend)
+
+
+def backend_scale() -> alt.Scale:
+    """From backend to colour."""
+    return alt.Scale(domain=list(BACKENDS), range=[COLOURS.get(name, OTHER) for name in BACKENDS])
+
+
+def shape(models: list[str]) -> alt.Shape:
+    """A marker for each model."""
+    scale = alt.Scale(domain=models, range=["circle", "square", "triangle-up", "diamond", "cross", "stroke"])
+    return alt.Shape("model:N", scale=scale, legend=alt.Legend(title="model", orient="top"))
+
+
+def tips(*names: str) -> list[alt.Tooltip]:
+    """What is said of a mark under the pointer; numbers have four digits."""
+    return [alt.Tooltip(name, format=".4g") if name.endswith(":Q") else alt.Tooltip(name) for name in names]
+
+
+def log(padding: int = 12) -> alt.Scale:
+    """A logarithmic scale with room at its ends."""
+    return alt.Scale(type="log", nice=False, padding=padding)
+
+
+def specification(figure: Figure, orders: Mapping[str, list[str]]) -> dict[str, Any]:
+    """The chart as Vega-Lite, without its data; the values of some fields stand in a given order whatever is chosen.
+
+    Its parameter `narrow` is set by the page where there is no room for labels beside a chart.
+    """
+    made = figure.chart.to_dict(validate=False)
+    made.pop("datasets", None)
+    made["params"] = [*made.get("params", []), {"name": "narrow", "value": False}]
+    _put_in_order(made, orders)
+    return made
+
+
+def _put_in_order(part: Any, orders: Mapping[str, list[str]]) -> None:
+    if isinstance(part, list):
+        for x in part:
+            _put_in_order(x, orders)
+    elif isinstance(part, dict):
+        if part.get("field") in orders and "sort" in part:
+            part["sort"] = orders[part["field"]]
+        for x in part.values():
+            _put_in_order(x, orders)
+
+
+def with_data(specification: Mapping[str, Any], name: str, table: pl.DataFrame) -> dict[str, Any]:
+    """The chart complete, for a file, with the columns that it mentions."""
+    mentioned = json.dumps(specification)
+    rows = table.select(column for column in table.columns if column in mentioned).to_dicts()
+    return {**specification, "datasets": {name: rows}, "config": config(dark=False) | {"font": FILE_FONT}}
+
+
+def config(*, dark: bool) -> dict[str, Any]:
+    """How charts look on a light or a dark page."""
+    ink, faint, background = ("#e8e8e8", "#4a4a4a", "#15181c") if dark else ("#1b1f24", "#d8d8d8", "#ffffff")
+    text = {"labelColor": ink, "titleColor": ink, "labelFontSize": 12, "titleFontSize": 12}
+    return {
+        "background": background,
+        "aria": False,
+        "font": "system-ui, 'DejaVu Sans', sans-serif",
+        "view": {"stroke": None},
+        "axis": text | {"gridColor": faint, "gridOpacity": 0.6, "domainColor": ink, "tickColor": ink},
+        "legend": text
+        | {"symbolStrokeWidth": 2, "columns": 6, "symbolBaseFillColor": ink, "symbolBaseStrokeColor": ink},
+        "header": text | {"labelFontWeight": "bold"},
+        "text": {"color": ink, "fill": ink},
+        "rule": {"color": ink},
+    }

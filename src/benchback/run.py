@@ -1,0 +1,141 @@
+"""A run: everything that determines one training, what it is made of, and its fields as plain data.
+
+Importing this module imports neither jax nor torch.
+"""
+
+from dataclasses import Field, asdict, dataclass, fields
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, get_args, get_origin, runtime_checkable
+
+from benchback import envs, registry
+from benchback.agent import Agent, Backend
+from benchback.errors import InputError
+
+
+@runtime_checkable
+class AlgorithmConfig(Protocol):
+    """What the loop must know of an algorithm's Config, a frozen dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+    algorithm: ClassVar[str]
+
+    @property
+    def num_envs(self) -> int: ...
+    @property
+    def num_iterations(self) -> int: ...
+    @property
+    def batch_size(self) -> int: ...
+    @property
+    def updates_per_iteration(self) -> int: ...
+    @property
+    def gradient_rows(self) -> int: ...
+    @property
+    def hidden(self) -> tuple[int, ...]: ...
+    def playing(self, num_envs: int) -> Any: ...
+
+
+Config = TypeVar("Config", bound=AlgorithmConfig)
+
+
+@dataclass(frozen=True)
+class Run(Generic[Config]):
+    """Everything that determines a training run; the algorithm is that of its config."""
+
+    config: Config
+    env: str = "gymnax/CartPole-v1"
+    """Environment as suite/name; `benchback list` shows them."""
+    backend: str = "linen"
+    """Framework: linen, nnx, equinox, haiku, purejax or pytorch."""
+    mode: str = "best"
+    """What compiles it; `benchback list` shows each backend's modes and its best."""
+    unit: str = "phase"
+    """How much one program covers: phase, iteration or chunk."""
+    chunk: int = 10
+    """Iterations per program in unit chunk; must divide the iterations of the run."""
+    seed: int = 0
+    """Seed of weights, environment, actions and shuffles."""
+
+    def __post_init__(self) -> None:
+        registry.choose("backend", self.backend, registry.BACKENDS)
+        registry.check_execution(self.backend, self.compile_mode, self.unit)
+        envs.check(self.env)
+        registry.check_actions(self.algorithm, self.env, envs.kind(self.env))
+        if self.framework == "jax" and self.env.startswith("torch/"):
+            raise InputError(f"env={self.env} is native to PyTorch; use --backend pytorch, or gymnax/{self.env[6:]}")
+        if not 0 <= self.seed < 2**32:
+            raise InputError(f"seed={self.seed} must lie between 0 and {2**32 - 1}")
+        if self.unit == "chunk" and (self.chunk < 1 or self.config.num_iterations % self.chunk):
+            raise InputError(
+                f"chunk={self.chunk} does not divide the {self.config.num_iterations} iterations; "
+                f"choose a divisor, e.g. {self.config.num_iterations} for one program"
+            )
+
+    @property
+    def algorithm(self) -> str:
+        """Name of the algorithm."""
+        return self.config.algorithm
+
+    @property
+    def framework(self) -> Literal["jax", "torch"]:
+        """The array framework of the backend: jax or torch."""
+        return registry.BACKENDS[self.backend].family
+
+    @property
+    def compile_mode(self) -> str:
+        """The mode by its own name, also where the best was asked for."""
+        return registry.BACKENDS[self.backend].best if self.mode == "best" else self.mode
+
+    @property
+    def length(self) -> int:
+        """Iterations one call covers."""
+        return self.chunk if self.unit == "chunk" else 1
+
+    def to_dict(self) -> dict[str, Any]:
+        """Flat and JSON-able; `Run.from_dict` is its inverse."""
+        flat = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "config"}
+        flat = {"algorithm": self.algorithm} | flat | {"mode": self.compile_mode}
+        return flat | {name: list(x) if isinstance(x, tuple) else x for name, x in asdict(self.config).items()}
+
+    @classmethod
+    def from_dict(cls, flat: dict[str, Any]) -> "Run":
+        """The run whose fields are given flat; unknown names are refused with the nearest known one."""
+        algorithm, flat = flat.get("algorithm", "ppo"), {k: v for k, v in flat.items() if k != "algorithm"}
+        config_class = registry.config(algorithm)
+        flat = {"env": registry.ALGORITHMS[algorithm].env} | flat
+        own = {f.name: f for f in fields(cls) if f.name != "config"}
+        known = own | {f.name: f for f in fields(config_class)}
+        for name in flat:
+            if name not in known:
+                near = registry.nearest(name, known)
+                raise InputError(f"{name} is not a field of a {algorithm} run; did you mean {near}?")
+        values = {name: _typed(known[name], x) for name, x in flat.items()}
+        config = config_class(**{name: x for name, x in values.items() if name not in own})
+        return cls(config=config, **{name: x for name, x in values.items() if name in own})
+
+
+def build(run: Run) -> tuple[Agent, Backend]:
+    """The run's agent, fused and compiled as it asks."""
+    make, backend = registry.load(run.algorithm, run.backend)
+    env = environment(run, run.config.num_envs)
+    return registry.execute(make(run.config, env), backend, run.compile_mode, run.unit, run.length), backend
+
+
+def environment(run: Run, num_envs: int) -> envs.Env:
+    """`num_envs` copies of the run's environment, whose actions its algorithm can take."""
+    env = envs.make(run.env, num_envs, run.framework)
+    registry.check_actions(run.algorithm, run.env, env.actions.kind)
+    return env
+
+
+def _typed(field: Field, value: Any) -> Any:
+    """`value` as the type of the field's default, or an InputError."""
+    if isinstance(field.default, tuple) and isinstance(value, list | tuple):
+        return tuple(value)
+    if type(field.default) is float and type(value) is int:
+        return float(value)
+    if type(value) is not type(field.default):
+        kind = type(field.default).__name__
+        raise InputError(f"{field.name}={value!r} must be of type {kind}, e.g. {field.default!r}")
+    choices = get_args(field.type)
+    if get_origin(field.type) is Literal and value not in choices:
+        raise InputError(f"{field.name}={value} is unknown; did you mean {registry.nearest(value, choices)}?")
+    return value

@@ -1,0 +1,1 @@
+"""What a person does with runs besides measuring them: play, tune, profile, track."""

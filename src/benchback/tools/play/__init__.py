@@ -1,0 +1,90 @@
+"""A trained agent to look at: its greedy policy plays, and every step is a frame of a video.
+
+`steps.py` plays, `gymnax.py`, `gymnasium.py` and `brax.py` draw what is played, `video.py` writes it. All of it works
+without a screen. Importing this imports no framework.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from benchback.agent import Weights
+from benchback.errors import InputError
+from benchback.run import Run
+from benchback.tools.play import video
+
+DRAWN_AS = {"gymnax": "gymnax", "torch": "gymnax", "gymnasium": "gymnasium", "envpool": "gymnasium", "brax": "brax"}
+"""Suite -> the suite that draws it: native torch environments have twins in gymnax, envpool's have in gymnasium."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What is seen before a step, and what the step led to."""
+
+    image: np.ndarray
+    """`[height, width, 3]`, bytes."""
+    episode_return: float
+    """Rewards of the episode so far, this step's included."""
+    ended: bool
+    """Whether the step ended the episode."""
+
+
+@dataclass(frozen=True)
+class Film:
+    """Frames as they are played, one episode after another."""
+
+    frames: Iterator[Frame]
+    frames_per_s: float
+    """At which the environment runs as fast as the world it stands for, or can be followed."""
+
+
+@dataclass(frozen=True)
+class Episode:
+    """What became of an episode that was shown."""
+
+    episode_return: float
+    steps: int
+    ended: bool
+    """False where the steps were used up before."""
+
+
+def film(run: Run, weights: Weights, seed: int) -> Film:
+    """The greedy policy of `run` in its environment, for ever; refused where nothing can draw it."""
+    suite = run.env.partition("/")[0]
+    if suite not in DRAWN_AS:
+        raise InputError(f"env={run.env} cannot be drawn; play knows {', '.join(sorted(DRAWN_AS))}")
+    with video.needed("play"):
+        return import_module(f"benchback.tools.play.{DRAWN_AS[suite]}").film(run, weights, seed)
+
+
+def record(
+    run: Run,
+    weights: Weights,
+    out: Path,
+    *,
+    seed: int = 1,
+    episodes: int = 1,
+    max_steps: int = 1000,
+    frames_per_s: float | None = None,
+    progress: Callable[[str, int, int], None] = lambda what, done, total: None,
+) -> list[Episode]:
+    """Write a video of `episodes` episodes, of at most `max_steps` steps in all, and say what became of them."""
+    video.check(out)
+    shown: list[Episode] = []
+    playing = film(run, weights, seed)
+    with video.writer(out, frames_per_s or playing.frames_per_s) as write:
+        steps = 0
+        for number, frame in enumerate(islice(playing.frames, max_steps), 1):
+            write(frame.image)
+            steps += 1
+            if frame.ended or number == max_steps:
+                shown.append(Episode(frame.episode_return, steps, frame.ended))
+                steps = 0
+            progress(f"episode {len(shown) + (steps > 0)}, return {frame.episode_return:.1f}", number, max_steps)
+            if len(shown) == episodes:
+                break
+    return shown

@@ -1,0 +1,94 @@
+"""gymnasium environments by their own renderers, without a screen."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from benchback.agent import Weights
+from benchback.errors import InputError
+from benchback.run import Run
+from benchback.tools.play import Film, Frame
+from benchback.tools.play.steps import chooser
+
+FRAMES_PER_S = 30.0
+"""Where an environment does not say."""
+SYSTEM_PACKAGES = {"egl": "libegl1 libegl-mesa0 libgl1-mesa-dri", "osmesa": "libosmesa6"}
+"""MUJOCO_GL -> Debian's names of what it needs."""
+GRAPHICS = ("gl", "mesa", "display", "context")
+"""Words of the messages with which MuJoCo and PyOpenGL say that the system's libraries are missing."""
+
+
+def film(run: Run, weights: Weights, seed: int) -> Film:
+    """The policy in the gymnasium environment of that name."""
+    without_screen()
+    scene = opened(run.env.partition("/")[2])
+    frames_per_s = float(scene.metadata.get("render_fps") or FRAMES_PER_S)
+    return Film(_frames(scene, run, weights, seed), frames_per_s)
+
+
+def without_screen() -> None:
+    """Have pygame and MuJoCo draw into memory, before either is imported."""
+    for name in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):
+        os.environ.setdefault(name, "dummy")
+    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+    os.environ.setdefault("MUJOCO_GL", "egl")
+
+
+def opened(name: str) -> Any:
+    """The environment, ready to be drawn; an InputError names what is missing."""
+    import gymnasium
+
+    try:
+        with drawing():
+            return gymnasium.make(name, render_mode="rgb_array")
+    except gymnasium.error.Error as error:
+        raise InputError(f"env=gymnasium/{name}: {str(error).splitlines()[0]}") from None
+
+
+def _frames(scene: Any, run: Run, weights: Weights, seed: int) -> Iterator[Frame]:
+    choose = chooser(run, weights, seed)
+    obs, _ = scene.reset(seed=seed)
+    total = 0.0
+    with contextlib.closing(scene):
+        while True:
+            with drawing():
+                image = np.asarray(scene.render())
+            obs, reward, terminated, truncated, _ = scene.step(fitting(scene.action_space, choose(flat(obs))))
+            total += float(reward)
+            ended = bool(terminated or truncated)
+            yield Frame(image, total, ended)
+            if ended:
+                obs, _ = scene.reset()
+                total = 0.0
+
+
+def flat(obs: Any) -> np.ndarray:
+    """An observation as the agent was trained on it: one axis, single precision."""
+    return np.asarray(obs, np.float32).ravel()
+
+
+def fitting(space: Any, action: np.ndarray) -> Any:
+    """An action as the space has it: whole, or within its bounds and in its shape."""
+    if not hasattr(space, "low"):
+        return int(action) + int(getattr(space, "start", 0))
+    return np.clip(action.reshape(space.shape), space.low, space.high).astype(space.dtype)
+
+
+@contextlib.contextmanager
+def drawing() -> Iterator[None]:
+    """Inside, a system without the libraries that draw is an InputError that names their packages."""
+    from gymnasium.error import DependencyNotInstalled
+
+    try:
+        yield
+    except DependencyNotInstalled as error:
+        raise InputError(f"{str(error).splitlines()[0]}; 'benchback[play]' has what classic control needs") from None
+    except (ImportError, AttributeError, RuntimeError) as error:
+        if isinstance(error, ModuleNotFoundError) or not any(word in str(error).lower() for word in GRAPHICS):
+            raise
+        reason, way = " ".join(str(error).split())[:100], os.environ.get("MUJOCO_GL", "")
+        remedy = f"apt-get install {SYSTEM_PACKAGES[way]}" if way in SYSTEM_PACKAGES else "set MUJOCO_GL=egl"
+        raise InputError(f"MUJOCO_GL={way} cannot draw here ({reason}): {remedy}") from None

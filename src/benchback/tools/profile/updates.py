@@ -1,0 +1,70 @@
+"""The updates of two backends side by side, timed until they return and until they are done.
+
+A framework that works asynchronously returns before it is done. Who stops the clock then has timed the dispatch, and
+will call the framework that hands over its work the faster one.
+"""
+
+import math
+import statistics
+import time
+from dataclasses import replace
+from typing import Any
+
+from benchback import registry, stats
+from benchback.run import Run, build
+from benchback.tools.profile.plan import Plan
+
+KINDS = {"returned": "until the call returns", "done": "until the result is there"}
+
+
+class Updater:
+    """A run that is taken forward one iteration at a time; only its updates are timed."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.agent, self.backend = build(run)
+        self.state = self.agent.init(run.seed, None)
+        self.taken: dict[str, list[float]] = {name: [] for name in KINDS}
+
+    def update(self) -> None:
+        """One iteration."""
+        state, batch = self.agent.rollout(self.state)
+        self.backend.block(batch)
+        started = time.perf_counter()
+        self.state, metrics = self.agent.update(state, batch)
+        returned = time.perf_counter()
+        self.backend.block(metrics)
+        self.taken["done"].append(time.perf_counter() - started)
+        self.taken["returned"].append(returned - started)
+
+
+def compare(plan: Plan) -> dict[str, Any]:
+    """Seconds of an update of both backends, and their ratio, by what the clock was stopped at."""
+    sides = [Updater(replace(plan.run, unit="phase")), Updater(plan.rival())]
+    for side in sides:
+        for _ in range(plan.warmup):
+            side.update()
+        for taken in side.taken.values():
+            taken.clear()
+    for number in range(plan.iterations):
+        # In turn, and each first every other time: what slows the machine slows both.
+        for side in sides if number % 2 else reversed(sides):
+            side.update()
+    return {
+        "between": [f"{side.run.backend}/{side.run.compile_mode}" for side in sides],
+        "rows": [_row(name, *(side.taken[name] for side in sides)) for name in KINDS],
+        "titles": [registry.BACKENDS[side.run.backend].title for side in sides],
+    }
+
+
+def _row(kind: str, ours: list[float], theirs: list[float]) -> dict[str, Any]:
+    logs = [math.log(a / b) for a, b in zip(ours, theirs, strict=True)]
+    low, high = stats.interval(stats.estimate(logs)) if len(logs) > 1 else (None, None)
+    return {
+        "clock": kind,
+        "what": KINDS[kind],
+        "seconds": [statistics.median(ours), statistics.median(theirs)],
+        "ratio": math.exp(statistics.fmean(logs)),
+        "low": low,
+        "high": high,
+    }

@@ -1,0 +1,15 @@
+"""The tracker that needs nothing: `metrics.csv` with a row per iteration, named as `benchback train` names them."""
+
+import csv
+from pathlib import Path
+
+from benchback.tools.track.run import Tracked
+
+
+def write(run: Tracked, folder: Path, online: bool) -> None:
+    """The rows of a run; what does not exist is an empty field."""
+    columns = list(dict.fromkeys(name for row in run.rows for name in row))
+    with (folder / "metrics.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, fieldnames=columns, restval="")
+        writer.writeheader()
+        writer.writerows(run.rows)

@@ -1,0 +1,151 @@
+"""What came of a tuning: a line per point, best first, and its files. The score is the mean return at the end."""
+
+import csv
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from benchback.measure.coordinator import results
+from benchback.measure.record import Record
+from benchback.measure.store import Store
+from benchback.measure.study import Study
+from benchback.report.drawing import draw
+
+LAST = 0.1
+"""Part of the iterations, from the end, whose episodes are scored."""
+MOST_DRAWN = 40
+
+Line = dict[str, Any]
+
+
+def score(record: Record) -> float | None:
+    """Mean return of the episodes that ended in the last tenth of the iterations; None if none did."""
+    returns = record.samples.get("episode_return", [])
+    last = [x for x in returns[len(returns) - math.ceil(LAST * len(returns)) :] if x is not None]
+    return statistics.fmean(last) if last else None
+
+
+def lines_of(store: Store, tuning: Study) -> list[Line]:
+    """A line per point, best mean first; points that lack a seed come after those that have all, whatever they got."""
+    stratum = len(store.strata()) - 1
+    found: dict[str, dict[int, float | None]] = {}
+    for slot, attempt in results(store):
+        if slot.stratum == stratum and attempt.record is not None:
+            found.setdefault(slot.cell, {})[slot.block] = score(attempt.record)
+    errors = {attempt.slot.partition("/")[0]: attempt.detail for attempt in store.attempts() if attempt.outcome != "ok"}
+    varied = list(tuning.products[0].rows())
+    lines = [
+        _line(entry.index, _set_by(tuning, varied[entry.index]), found.get(entry.cell.id, {}))
+        | {"error": errors.get(entry.cell.id, "") if len(found.get(entry.cell.id, {})) < tuning.min_blocks else ""}
+        for entry in tuning.entries
+    ]
+    return sorted(lines, key=lambda line: (line["seeds"] < tuning.min_blocks, -_or_worst(line["score"]), line["point"]))
+
+
+def _set_by(tuning: Study, row: Mapping[str, Any]) -> dict[str, Any]:
+    """What the point sets, and not what all share."""
+    point = tuning.products[0].axes["point"]
+    return {name: row.get(name) for name in dict.fromkeys(name for values in point for name in values)}
+
+
+def _line(index: int, values: Mapping[str, Any], scores: Mapping[int, float | None]) -> Line:
+    known = [x for _, x in sorted(scores.items()) if x is not None]
+    return {
+        "point": index,
+        "values": dict(values),
+        "score": statistics.fmean(known) if known else None,
+        "std": statistics.stdev(known) if len(known) > 1 else None,
+        "seeds": len(known),
+        "scores": known,
+    }
+
+
+def _or_worst(value: float | None) -> float:
+    return -math.inf if value is None else value
+
+
+def best_run(lines: Sequence[Line], tuning: Study) -> dict[str, Any] | None:
+    """The run of the best point, of full length also where the tuning was scaled; None if no point has a score."""
+    if not lines or lines[0]["score"] is None:
+        return None
+    full = replace(tuning, scale=1.0)
+    return dict(next(entry.cell.run for entry in full.entries if entry.index == lines[0]["point"]))
+
+
+def write(lines: Sequence[Line], tuning: Study, out: Path) -> list[Path]:
+    """results.csv, best.yaml, scores.png and scores.svg in the folder of the tuning, replaced if they are there."""
+    paths = [out / "results.csv"]
+    _write_csv(lines, tuning, paths[0])
+    best = best_run(lines, tuning)
+    if best is not None:
+        paths += [out / "best.yaml", out / "scores.svg", out / "scores.png"]
+        paths[1].write_text(_heading(lines[0], tuning) + yaml.safe_dump(best, sort_keys=False))
+        for path, drawn in zip(paths[2:], draw(specification(lines, tuning.name)), strict=True):
+            path.write_bytes(drawn)
+    return paths
+
+
+def _heading(line: Line, tuning: Study) -> str:
+    spread = "" if line["std"] is None else f" +- {line['std']:.4g}"
+    scaled = "" if tuning.scale == 1.0 else f", tuned with its iterations times {tuning.scale:g}"
+    got = f"return {line['score']:.4g}{spread} over {line['seeds']} seeds{scaled}"
+    return f"# {tuning.name}, point {line['point']}: {got}\n"
+
+
+def _write_csv(lines: Sequence[Line], tuning: Study, path: Path) -> None:
+    seeds = [f"score_{i}" for i in range(tuning.min_blocks)]
+    fields = [*lines[0]["values"], *("score", "std", "seeds"), *seeds, "error"]
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, fieldnames=["rank", "point", *fields], extrasaction="ignore")
+        writer.writeheader()
+        for rank, line in enumerate(lines, 1):
+            values = {name: text(x) for name, x in line["values"].items()}
+            writer.writerow({"rank": rank} | values | line | dict(zip(seeds, line["scores"], strict=False)))
+
+
+def text(value: Any) -> str:
+    """A value as it is given on the command line."""
+    if isinstance(value, list | tuple):
+        return "x".join(map(str, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def label(values: Mapping[str, Any]) -> str:
+    """What a point sets, in one line."""
+    return " ".join(f"{name}={text(x)}" for name, x in values.items())
+
+
+def labels(tuning: Study) -> dict[str, str]:
+    """Cell -> what its point sets, in one line."""
+    varied = list(tuning.products[0].rows())
+    return {entry.cell.id: label(_set_by(tuning, varied[entry.index])) for entry in tuning.entries}
+
+
+def specification(lines: Sequence[Line], title: str) -> dict[str, Any]:
+    """A row per point, best on top: every seed a tick, the mean a dot, a standard deviation to either side a bar."""
+    rows = []
+    for line in (x for x in lines[:MOST_DRAWN] if x["score"] is not None):
+        std = line["std"] or 0.0
+        place = {"at": f"{label(line['values'])} ({line['point']})", "score": line["score"]}
+        rows.append(place | {"low": line["score"] - std, "high": line["score"] + std, "seed": None})
+        rows += [place | {"seed": x} for x in line["scores"]]
+    y = {"field": "at", "type": "nominal", "sort": None, "title": None, "axis": {"labelLimit": 420}}
+    x = {"type": "quantitative", "scale": {"zero": False}, "title": "return in the last tenth of training"}
+
+    def layer(mark: dict[str, Any], keep: str, **encoding: Any) -> dict[str, Any]:
+        return {"transform": [{"filter": keep}], "mark": mark, "encoding": {"y": y} | encoding}
+
+    mean, seed = "datum.seed === null", "datum.seed !== null"
+    low, high = {"field": "low"} | x, {"field": "high"}
+    layers = [
+        layer({"type": "rule", "strokeWidth": 2, "color": "#0072b2"}, mean, x=low, x2=high),
+        layer({"type": "tick", "color": "#7f7f7f"}, seed, x={"field": "seed"} | x),
+        layer({"type": "point", "filled": True, "size": 60, "color": "#0072b2"}, mean, x={"field": "score"} | x),
+    ]
+    about = {"text": title, "subtitle": "dot: mean, bar: standard deviation, ticks: seeds", "anchor": "start"}
+    return {"data": {"values": rows}, "title": about, "width": 420, "height": {"step": 18}, "layer": layers}
