@@ -26,6 +26,7 @@ from typing import Any
 import jax
 
 from benchback import envs, registry
+from benchback.agent import start
 from benchback.measure.peers.work import WORKLOADS, Workload
 from benchback.stats.ratios import paired_ratio
 
@@ -50,8 +51,8 @@ def contestant(backend_name: str, work: Workload, iterations: int) -> Contestant
     plain = make(work.config, env)
     agent = backend.units["chunk"](plain, iterations)
     executed = backend.modes[registry.BACKENDS[backend_name].best](agent)
-    state = executed.init(0, None)
-    compiled = jax.jit(agent.iterate).lower(plain.init(0, None)).compile()
+    state = start(executed, 0)
+    compiled = jax.jit(agent.iterate).lower(start(plain, 0)).compile()
     state, metrics = executed.iterate(state)
     jax.block_until_ready(metrics)
     return Contestant(executed.iterate, state, [], instructions(compiled.as_text()))

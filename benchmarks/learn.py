@@ -21,6 +21,7 @@ import halfcheetah
 from rich.progress import track
 
 from benchback import registry
+from benchback.agent import start
 from benchback.cli.arguments import limit_threads
 from benchback.evaluate import evaluate
 from benchback.run import Run, build
@@ -102,7 +103,7 @@ def learn(task: Task, backend_name: str) -> list[dict[str, Any]]:
     agent, backend = build(run)
     rows = []
     for seed in range(task.seeds):
-        state, returns, started = agent.init(seed, None), [], time.perf_counter()
+        state, returns, started = start(agent, seed), [], time.perf_counter()
         for _ in range(run.config.num_iterations // run.length):
             state, metrics = advance(agent, state)
             found = backend.fetch(metrics)["episode_return"]

@@ -31,7 +31,7 @@ from benchback.run import build
 work, seeds, tail = SimpleNamespace(**json.loads(sys.argv[1])), int(sys.argv[2]), int(sys.argv[3])
 agent, backend = build(run_of(work, {"backend": "purejax", "mode": "jit", "unit": "chunk", "suite": "gymnax"}))
 for seed in range(seeds):
-    _, metrics = agent.iterate(agent.init(seed, None))
+    _, metrics = agent.iterate(start(agent, seed))
     found = backend.fetch({name: metrics[name] for name in ("episode_return", "episodes")})
     kept = found["episodes"][-tail:] > 0
     print(float(np.average(found["episode_return"][-tail:][kept], weights=found["episodes"][-tail:][kept])), flush=True)

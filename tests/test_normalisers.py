@@ -89,7 +89,7 @@ def test_absorbing_batches_equals_two_passes_over_everything(
     batches = [scale * random.normal(size=(4, 2, 3)) + shift + random.normal() for _ in range(num_batches)]
     moments = fresh(math, 3)
     for batch in batches:
-        moments = math.absorb(moments, place(math, batch))
+        moments = math.update_moments(moments, place(math, batch))
     rows = np.concatenate(batches).astype(np.float32).astype(float).reshape(-1, 3)
     assert moments.count == len(rows)
     near(moments.mean, rows.sum(0) / len(rows))
@@ -100,7 +100,7 @@ def test_absorbing_batches_equals_two_passes_over_everything(
 def test_statistics_are_of_features_and_not_of_environments(math: ModuleType) -> None:
     """The shape tells, and so does data in which all spread is between environments."""
     obs = np.tile(np.array([[0.0, 1.0], [4.0, 1.0], [8.0, 1.0]]), (5, 1, 1))
-    moments = math.absorb(fresh(math, 2), place(math, obs))
+    moments = math.update_moments(fresh(math, 2), place(math, obs))
     assert moments.mean.shape == moments.variance.shape == (2,)
     near(moments.mean, [4.0, 1.0])
     near(moments.variance, [32 / 3, 0.0])
@@ -109,7 +109,7 @@ def test_statistics_are_of_features_and_not_of_environments(math: ModuleType) ->
 @twins
 def test_binary_observations_are_counted_and_normalised(math: ModuleType) -> None:
     obs = place(math, np.array([[[True, False]], [[False, False]]]))
-    moments = math.absorb(fresh(math, 2), obs)
+    moments = math.update_moments(fresh(math, 2), obs)
     near(moments.mean, [0.5, 0.0])
     near(math.normalise(obs, moments)[:, 0], [[1.0, 0.0], [-1.0, 0.0]], 1e-4)
 
@@ -117,7 +117,7 @@ def test_binary_observations_are_counted_and_normalised(math: ModuleType) -> Non
 @twins
 def test_what_was_absorbed_is_normalised_to_mean_zero_and_deviation_one(math: ModuleType) -> None:
     x = np.random.default_rng(0).normal(size=(50, 4, 3)) * [0.01, 1, 300] + [5, 0, -900]
-    moments = math.absorb(fresh(math, 3), place(math, x))
+    moments = math.update_moments(fresh(math, 3), place(math, x))
     seen = np.asarray(math.normalise(place(math, x), moments)).reshape(-1, 3)
     near(seen.mean(0), 0, 1e-2)
     near(seen.std(0), 1, 1e-3)
@@ -167,7 +167,7 @@ def test_twins_keep_the_same_statistics(seed: int) -> None:
     for math in TWINS.values():
         moments = fresh(math, 3)
         for batch in batches:
-            moments = math.absorb(moments, place(math, batch))
+            moments = math.update_moments(moments, place(math, batch))
         seen = math.normalise(place(math, batches[0]), moments), math.rescale(place(math, batches[1]), moments)
         found.append([np.asarray(x) for x in (*moments, *seen)])
     for ours, theirs in zip(*found, strict=True):

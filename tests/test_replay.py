@@ -115,7 +115,7 @@ def test_a_replay_keeps_the_types_of_its_example(twin: str) -> None:
 def test_rows_are_drawn_uniformly_from_those_written(twin: str, inserted: int, written: int) -> None:
     math = TWINS[twin].math
     replay = TWINS[twin].insert(TWINS[twin].empty(8), rows(inserted, 0))
-    index = TWINS[twin].read(math.draw_rows(TWINS[twin].random(3), replay, (4, 2000)))
+    index = TWINS[twin].read(math.sample_indices(TWINS[twin].random(3), replay, (4, 2000)))
     count = np.bincount(index.ravel(), minlength=8)
     assert count[written:].sum() == 0
     # Chi-square with at most 7 degrees of freedom: 30 is exceeded once in ten thousand.
@@ -127,7 +127,7 @@ def test_rows_are_drawn_uniformly_from_those_written(twin: str, inserted: int, w
 def test_what_is_replayed_are_the_rows_asked_for(twin: str) -> None:
     replay = TWINS[twin].insert(TWINS[twin].empty(8), rows(8, 0))
     index = np.array([7, 0, 0, 3])
-    for found, expected in zip(TWINS[twin].math.replayed(replay, TWINS[twin].place(index)), rows(8, 0), strict=True):
+    for found, expected in zip(TWINS[twin].math.gather(replay, TWINS[twin].place(index)), rows(8, 0), strict=True):
         np.testing.assert_array_equal(TWINS[twin].read(found), expected[index])
 
 

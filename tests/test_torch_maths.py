@@ -240,5 +240,5 @@ def test_nothing_asks_the_device_for_a_value() -> None:
         torch_math.gae(x, x, x, flag, flag, gamma=hyper.gamma, lam=hyper.gae_lambda)
         torch_math.mean_where(x, flag)
         torch_math.discounted_return(x, flag, x[0], gamma=hyper.gamma)
-        moments = torch_math.absorb(torch_math.no_moments((2,), torch.float32), x)
+        moments = torch_math.update_moments(torch_math.no_moments((2,), torch.float32), x)
         torch_math.rescale(torch_math.normalise(x, moments), moments)

@@ -1,9 +1,11 @@
 """The contract: what an algorithm gives (Agent) and what a framework gives (Backend). Nothing else.
 
 Laws, each of them a test:
+- `init` is pure: it can be jitted, and vmapped over keys and hyper-parameters.
 - Linear state. After `s2, x = f(s1)` nobody touches `s1`: JAX may have donated its buffers, torch and
   NNX may have returned the same object, mutated.
-- Floats are data, integers are structure. Float hyper-parameters are leaves of the state.
+- Every field of a State declares its role; `export` and `load` go by it and refuse a field without one.
+- Floats are data, integers are structure. Float hyper-parameters enter by `init` and are leaves of the state.
 - A mode is a claim: the same numbers as `none`, and it really compiled.
 - An implementation does not measure, log, print, parse, read files or move data to the host.
 """
@@ -11,12 +13,64 @@ Laws, each of them a test:
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from enum import StrEnum
+from inspect import get_annotations
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 
 State = Any
 """Everything that changes during training; opaque outside its implementation."""
+
+T = TypeVar("T")
+
+
+class Role(StrEnum):
+    """What a field of a State is for: decides whether and under which name a checkpoint keeps it."""
+
+    NETWORK = "network"
+    """Networks that learn; without a section of their own."""
+    TARGET = "target"
+    """Slow copies of them, under `target/`."""
+    OPTIMISER = "optimiser"
+    """Moments, under the name of the field."""
+    DATA = "data"
+    """What was seen (replay, normaliser), under the name of the field; the same arrays in every backend."""
+    ENVIRONMENT = "environment"
+    """Under `env/`; readable by the same family only."""
+    RANDOMNESS = "randomness"
+    """The random stream, `rng`; readable by the same family only."""
+    HYPER = "hyper"
+    """Float hyper-parameters; they come from the config, so checkpoints leave them out."""
+    COUNTER = "counter"
+    """Equal for all members of a population, so that what is decided by it stays one decision. `replay_inserted` is
+    kept as `replay/inserted`."""
+    MEMORY = "memory"
+    """What a recurrent network carries from step to step; belongs to the environments' episodes."""
+
+
+Network = Annotated[T, Role.NETWORK]
+Target = Annotated[T, Role.TARGET]
+Optimiser = Annotated[T, Role.OPTIMISER]
+Data = Annotated[T, Role.DATA]
+Environment = Annotated[T, Role.ENVIRONMENT]
+Randomness = Annotated[T, Role.RANDOMNESS]
+HyperParameters = Annotated[T, Role.HYPER]
+Counter = Annotated[T, Role.COUNTER]
+Memory = Annotated[T, Role.MEMORY]
+
+
+def roles(state_type: type) -> dict[str, Role]:
+    """Field -> role of a State class; a TypeError names a field that declares none, e.g. `params: Network[Params]`."""
+    found = {}
+    for name, hint in get_annotations(state_type).items():
+        declared = [x for x in getattr(hint, "__metadata__", ()) if isinstance(x, Role)]
+        if len(declared) != 1:
+            where = f"{state_type.__module__}.{state_type.__name__}.{name}"
+            raise TypeError(f"{where} declares no role; annotate it with one, e.g. {name}: Data[...]")
+        found[name] = declared[0]
+    return found
+
 
 Weights = dict[str, np.ndarray]
 """Canonical, framework-free copy of a state: `actor/0/kernel` is `[in, out]` in every backend.
@@ -45,27 +99,48 @@ Metrics = dict[str, Any]
 """Named scalars on the device; one value per iteration where a program covers several."""
 
 
+def no_memory(num_envs: int) -> tuple[()]:
+    """The memory of a network without one."""
+    return ()
+
+
 @dataclass(frozen=True)
 class Agent:
     """An algorithm in one framework, as plain functions."""
 
-    init: Callable[[int, Weights | None], State]
-    """(seed, weights=None) -> State; sections present in `weights` are transplanted."""
+    init: Callable[[Any, Any], State]
+    """(key, hyper) -> State; pure."""
+    load: Callable[[State, Weights], State]
+    """State, Weights -> State; every section that the weights hold put in its place."""
     rollout: Callable[[State], tuple[State, Any]]
     """State -> State, Batch; acts in the environment, learns nothing."""
     update: Callable[[State, Any], tuple[State, Metrics]]
     """State, Batch -> State, Metrics; learns, leaves the environment alone."""
     learn: Callable[[State, Any], tuple[State, Metrics]]
     """State, Minibatch -> State, Metrics; one gradient step, the surface on which parity is proven."""
-    act: Callable[[State, Any], Any]
-    """State, observation -> greedy action."""
+    act: Callable[[State, Any, Any], tuple[Any, Any]]
+    """State, memory, observation -> memory, greedy action."""
     export: Callable[[State], Weights]
     """State -> Weights; copies, never views of live buffers."""
+    key: Callable[[int], Any]
+    """Seed -> what `init` draws from: a JAX key, a torch.Generator."""
+    hyper: Any
+    """Float hyper-parameters of the config it was made from: what `init` is given unless someone varies them."""
+    roles: Mapping[str, Role]
+    """Field of its State -> role."""
+    initial_memory: Callable[[int], Any] = no_memory
+    """Number of environments -> the memory at the beginning of their episodes."""
     iterate: Callable[[State], tuple[State, Metrics]] | None = None
     """State -> State, Metrics; rollout and update in one call. Set by a unit, absent in unit `phase`."""
-    within: Callable[[Callable[[str, Callable[..., Any]], Callable[..., Any]]], "Agent"] | None = None
-    """((role, function) -> function) -> the same agent with its inner functions so replaced. For a framework
+    with_wrapped: Callable[[Callable[[str, Callable[..., Any]], Callable[..., Any]]], "Agent"] | None = None
+    """((name, function) -> function) -> the same agent with its inner functions so wrapped. For a framework
     that compiles the pieces of a phase rather than the phase; absent in the JAX family."""
+
+
+def start(agent: Agent, seed: int, weights: Weights | None = None) -> State:
+    """A state from the seed and the agent's own hyper-parameters, with `weights` loaded where given."""
+    state = agent.init(agent.key(seed), agent.hyper)
+    return state if weights is None else agent.load(state, weights)
 
 
 Compile = Callable[[Callable[..., Any], tuple[int, ...]], Callable[..., Any]]
@@ -96,6 +171,8 @@ class Backend:
 
     modes: Mapping[str, Callable[[Agent], Agent]]
     """What compiles it: a mode is a function on agents."""
+    compile: Callable[[Callable[..., Any]], Callable[..., Any]]
+    """A pure function of arrays that is not the agent's, such as an environment's step, compiled."""
     units: Mapping[str, Callable[[Agent, int], Agent]]
     """How much one program covers: (agent, iterations per program) -> agent."""
     block: Callable[[Any], None]

@@ -43,7 +43,7 @@ def train(run: Run, checkpoint: Checkpoint | None = None) -> Iterator[Progress]:
             "lead to the end; choose another --num-iterations, --chunk or --unit"
         )
     agent, backend = build(run)
-    state = agent.init(run.seed, transplantable(run, checkpoint) if checkpoint else None)
+    state = start(agent, run.seed, transplantable(run, checkpoint) if checkpoint else None)
     return _loop(run, agent, backend, state, start)
 
 

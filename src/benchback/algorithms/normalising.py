@@ -1,9 +1,9 @@
-"""What an agent remembers of observations and rewards to bring them to a common scale; once for all backends.
+"""Running normalisation of observations and rewards; written once for all backends.
 
-The statistics are the agent's, not the environment's: they are in its checkpoints, and whoever plays it has them.
-A rollout and the update that follows look through the same ones, so that old and new policies see the same
-observation; only then the rollout is absorbed. Rollouts keep what the environment gave, and the critic learns in
-units of scaled reward. Where a switch is off, its statistics are `()` and nothing is computed.
+The statistics are the agent's, not the environment's: they are in its checkpoints, and an evaluation uses them. A
+rollout and the update that follows normalise by the same ones, so that old and new policies see the same observation;
+only then they are updated with the rollout. Rollouts keep what the environment gave, and the critic learns in units of
+scaled reward. Where a switch is off, its statistics are `()` and nothing is computed.
 """
 
 from types import ModuleType
@@ -21,38 +21,39 @@ class Normaliser(NamedTuple):
     """The discounted return so far of each environment's episode, `[E]`; belongs to these episodes only."""
 
 
-def fresh_normaliser(math: ModuleType, config: Any, observation_size: int, dtype: Any) -> Normaliser | tuple[()]:
-    """The normaliser that has seen nothing, and so changes nothing; `()` where none is wanted."""
+def init_normaliser(
+    math: ModuleType, config: Any, observation_shape: tuple[int, ...], dtype: Any
+) -> Normaliser | tuple[()]:
+    """A normaliser that has seen nothing, and so changes nothing; `()` where none is wanted."""
     if not (config.normalise_obs or config.normalise_reward):
         return ()
     return Normaliser(
-        obs=math.no_moments((observation_size,), dtype) if config.normalise_obs else (),
+        obs=math.no_moments(observation_shape, dtype) if config.normalise_obs else (),
         discounted_return=math.no_moments((), dtype) if config.normalise_reward else (),
         ongoing_return=math.no_moments((config.num_envs,), dtype).mean if config.normalise_reward else (),
     )
 
 
-def visible(math: ModuleType, normaliser: Normaliser | tuple[()], obs: Any) -> Any:
-    """The observation as the networks see it."""
+def normalise_obs(math: ModuleType, normaliser: Normaliser | tuple[()], obs: Any) -> Any:
+    """Observations as the networks see them: by running mean and std, clipped to +-10."""
     return math.normalise(obs, normaliser.obs) if normaliser and normaliser.obs else obs
 
 
-def visible_batch(math: ModuleType, normaliser: Normaliser | tuple[()], batch: Any) -> Any:
-    """The rollout as it is learnt from: observations as the networks saw them, rewards to scale."""
+def normalise_batch(math: ModuleType, normaliser: Normaliser | tuple[()], batch: Any) -> Any:
+    """The rollout as it is learnt from: observations normalised, rewards scaled."""
     if normaliser and normaliser.discounted_return:
         batch = batch._replace(reward=math.rescale(batch.reward, normaliser.discounted_return))
-    return batch._replace(obs=visible(math, normaliser, batch.obs))
+    return batch._replace(obs=normalise_obs(math, normaliser, batch.obs))
 
 
-def absorbed(math: ModuleType, normaliser: Any, batch: Any, gamma: Any) -> Any:
-    """The normaliser after it has seen the rollout, too, as the environment gave it."""
+def update_normaliser(math: ModuleType, normaliser: Any, batch: Any, gamma: Any) -> Any:
+    """The normaliser after the rollout, which is given as the environment gave it."""
     if normaliser and normaliser.obs:
-        normaliser = normaliser._replace(obs=math.absorb(normaliser.obs, batch.obs))
+        normaliser = normaliser._replace(obs=math.update_moments(normaliser.obs, batch.obs))
     if normaliser and normaliser.discounted_return:
-        done = batch.terminated | batch.truncated
-        found = math.discounted_return(batch.reward, done, normaliser.ongoing_return, gamma=gamma)
+        found = math.discounted_return(batch.reward, batch.done, normaliser.ongoing_return, gamma=gamma)
         normaliser = normaliser._replace(
-            discounted_return=math.absorb(normaliser.discounted_return, found),
-            ongoing_return=found[-1] * ~done[-1],
+            discounted_return=math.update_moments(normaliser.discounted_return, found),
+            ongoing_return=found[-1] * ~batch.done[-1],
         )
     return normaliser

@@ -1,4 +1,4 @@
-"""What algorithms share that learn from what their policy has just done: the record of a rollout, and advantages.
+"""Shared by on-policy algorithms: transitions of a rollout, and what is bootstrapped at its cuts.
 
 `math` is `benchback.math.jax` or `benchback.math.torch`: twins with the same names. This file imports
 neither framework, so it cannot make two backends differ.
@@ -7,7 +7,7 @@ neither framework, so it cannot make two backends differ.
 from types import ModuleType
 from typing import Any, Literal, NamedTuple
 
-from benchback.envs.interface import Box, Discrete
+from benchback.envs.interface import Box, Discrete, Step
 
 
 class Transition(NamedTuple):
@@ -26,41 +26,40 @@ class Transition(NamedTuple):
     """Return of the episode up to and including this step."""
     episode_length: Any
 
+    @property
+    def done(self) -> Any:
+        """Whether the episode ended with this step."""
+        return self.terminated | self.truncated
 
-def distribution(math: ModuleType, actions: Discrete | Box) -> ModuleType:
-    """Of the policy: what it emits are logits, or means and log standard deviations."""
+
+def action_distribution(math: ModuleType, actions: Discrete | Box) -> ModuleType:
+    """The distribution of the policy's actions, by parameters that the network emits: logits, or means and log stds."""
     return math.categorical if actions.kind == "discrete" else math.gaussian
 
 
-def advantages(
-    math: ModuleType,
-    batch: Transition,
-    last_value: Any,
-    hyper: Any,
-    truncation: Literal["bootstrap", "terminal"],
-) -> Any:
-    """Generalised advantages, `[T, E]`; a time limit is bootstrapped through or taken for the end, by `truncation`."""
-    done = batch.terminated | batch.truncated
-    if truncation == "bootstrap":
-        terminated = batch.terminated
-        next_value = math.successor_value(batch.value, last_value, batch.final_value, batch.truncated)
-    else:
-        terminated = done
-        next_value = math.successor_value(batch.value, last_value, batch.value, done)
-    return math.gae(batch.reward, batch.value, next_value, terminated, done, gamma=hyper.gamma, lam=hyper.gae_lambda)
+def to_transitions(obs: Any, action: Any, log_prob: Any, value: Any, final_value: Any, step: Step) -> Transition:
+    """The rollout of these arrays, `[T, E, ...]`."""
+    return Transition(
+        obs=obs,
+        action=action,
+        log_prob=log_prob,
+        value=value,
+        reward=step.reward,
+        terminated=step.terminated,
+        truncated=step.truncated,
+        final_value=final_value,
+        episode_return=step.episode_return,
+        episode_length=step.episode_length,
+    )
 
 
-def rewards_to_go(
-    math: ModuleType,
-    batch: Transition,
-    last_value: Any,
-    hyper: Any,
-    truncation: Literal["bootstrap", "terminal"],
-) -> Any:
-    """Discounted rewards from each step to the end of its episode, `[T, E]`; beyond a cut, what is expected there.
+def bootstrap(
+    math: ModuleType, batch: Transition, last_value: Any, truncation: Literal["bootstrap", "terminal"]
+) -> tuple[Any, Any]:
+    """V of the observation after each step, and where the return ends: `next_value`, `terminated`, both `[T, E]`.
 
-    R_t = A_t + V(s_t) with lambda 1, where every value but those at a cut drops out: they are left out at once.
+    A time limit is bootstrapped through from the final observation, or taken for the end, by `truncation`.
     """
-    unvalued = batch._replace(value=0 * batch.value)
-    undiminished = hyper._replace(gae_lambda=0 * hyper.gae_lambda + 1)
-    return advantages(math, unvalued, last_value, undiminished, truncation)
+    if truncation == "bootstrap":
+        return math.successor_value(batch.value, last_value, batch.final_value, batch.truncated), batch.terminated
+    return math.successor_value(batch.value, last_value, batch.value, batch.done), batch.done

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Key, Shaped
 
 from benchback.agent import Agent, Backend, Weights, compiled
 from benchback.backends import xla
+from benchback.math.jax import gaussian
 
 
 def filter_jit(agent: Agent) -> Agent:
@@ -53,6 +54,7 @@ def _flat(function: Callable[..., Any], consumes: tuple[int, ...]) -> Callable[.
 
 backend = Backend(
     modes={"eager": xla.eager, "none": xla.none, "filter_jit": filter_jit, "flatten": flatten},
+    compile=jax.jit,
     units=xla.UNITS,
     block=xla.block,
     mark=xla.mark,
@@ -62,7 +64,7 @@ backend = Backend(
 
 
 class MLP(eqx.Module):
-    """Layers with orthogonal weights and zero biases, then a linear head of its own scale; one sample."""
+    """Layers with orthogonal weights and zero biases, then a linear head of its own scale; one sample, flattened."""
 
     layers: list[eqx.nn.Linear]
     activation: str = eqx.field(static=True)
@@ -83,11 +85,44 @@ class MLP(eqx.Module):
             for fan_in, fan_out, scale, layer_key in zip(sizes[:-1], sizes[1:], scales, keys, strict=True)
         ]
 
-    def __call__(self, x: Shaped[Array, "I"]) -> Float[Array, "O"]:
-        x = x.astype(self.layers[0].weight.dtype)
+    def __call__(self, x: Shaped[Array, "*I"]) -> Float[Array, "O"]:
+        x = x.reshape(-1).astype(self.layers[0].weight.dtype)
         for layer in self.layers[:-1]:
             x = getattr(jax.nn, self.activation)(layer(x))
         return self.layers[-1](x)
+
+
+class ActorCritic(eqx.Module):
+    """Separate towers for policy and value; one sample."""
+
+    actor: MLP
+    critic: MLP
+    log_std: Float[Array, "A"] | None
+    """Of real-valued actions; None where they are discrete."""
+
+    def __init__(
+        self,
+        inputs: int,
+        hidden: tuple[int, ...],
+        num_actions: int,
+        dtype: jnp.dtype,
+        initial_log_std: Float[Array, ""] | None,
+        key: Key[Array, ""],
+    ):
+        actor_key, critic_key = jax.random.split(key)
+        self.actor = MLP((inputs, *hidden, num_actions), 0.01, dtype, actor_key)
+        self.critic = MLP((inputs, *hidden, 1), 1.0, dtype, critic_key)
+        self.log_std = None if initial_log_std is None else jnp.full(num_actions, initial_log_std, dtype)
+
+    def __call__(self, obs: Shaped[Array, "*O"]) -> tuple[Float[Array, "P"], Float[Array, ""]]:
+        return self.policy(obs), self.value(obs)
+
+    def policy(self, obs: Shaped[Array, "*O"]) -> Float[Array, "P"]:
+        out = self.actor(obs)
+        return out if self.log_std is None else gaussian.parameters(out, self.log_std)
+
+    def value(self, obs: Shaped[Array, "*O"]) -> Float[Array, ""]:
+        return self.critic(obs).squeeze(-1)
 
 
 def _orthogonal(linear: eqx.nn.Linear, scale: float, key: Key[Array, ""]) -> eqx.nn.Linear:

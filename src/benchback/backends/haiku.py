@@ -1,6 +1,6 @@
 """Haiku: a function with modules inside, transformed into init and apply."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import haiku as hk
 import jax
@@ -8,21 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Shaped
 
-from benchback.agent import Backend, Weights
+from benchback.agent import Weights
 from benchback.backends import xla
+from benchback.math.jax import gaussian
 
-backend = Backend(
-    modes={"eager": xla.eager, "none": xla.none, "jit": xla.jit},
-    units=xla.UNITS,
-    block=xla.block,
-    mark=xla.mark,
-    fetch=xla.fetch,
-    compiles=xla.compiles,
-)
+backend = xla.BACKEND
 
 
 class MLP(hk.Module):
-    """Layers with orthogonal weights and zero biases, then a linear head of its own scale."""
+    """Layers with orthogonal weights and zero biases, then a linear head of its own scale; flattens a sample."""
 
     def __init__(
         self,
@@ -37,13 +31,46 @@ class MLP(hk.Module):
         self.activate = getattr(jax.nn, activation)
         self.hidden, self.outputs, self.head_scale, self.dtype = hidden, outputs, head_scale, dtype
 
-    def __call__(self, x: Shaped[Array, "*B I"]) -> Float[Array, "*B O"]:
+    def __call__(self, x: Shaped[Array, "B *I"]) -> Float[Array, "B O"]:
         # Haiku creates parameters in the type of the input.
-        x = x.astype(self.dtype)
+        x = x.reshape(len(x), -1).astype(self.dtype)
         for i, width in enumerate(self.hidden):
             x = self.activate(hk.Linear(width, w_init=hk.initializers.Orthogonal(2**0.5), name=f"layer_{i}")(x))
         head_init = hk.initializers.Orthogonal(self.head_scale)
         return hk.Linear(self.outputs, w_init=head_init, name=f"layer_{len(self.hidden)}")(x)
+
+
+class ActorCritic(NamedTuple):
+    """Separate towers for policy and value, as pure functions of the parameters."""
+
+    init: Any
+    apply: Any
+    policy: Any
+    value: Any
+
+
+def actor_critic(hidden: tuple[int, ...], num_actions: int, dtype: jnp.dtype, *, continuous: bool) -> ActorCritic:
+    """The transformed networks; real-valued actions have a log standard deviation, the same in every state."""
+
+    def value(obs: Shaped[Array, "B *O"]) -> Float[Array, "B"]:
+        return MLP(hidden, 1, 1.0, dtype, name="critic")(obs).squeeze(-1)
+
+    def policy(obs: Shaped[Array, "B *O"]) -> Float[Array, "B P"]:
+        out = MLP(hidden, num_actions, 0.01, dtype, name="actor")(obs)
+        if not continuous:
+            return out
+        return gaussian.parameters(out, hk.get_parameter("log_std", (num_actions,), dtype, jnp.zeros))
+
+    def forward(obs: Shaped[Array, "B *O"]) -> tuple[Float[Array, "B P"], Float[Array, "B"]]:
+        return policy(obs), value(obs)
+
+    whole, *parts = (hk.without_apply_rng(hk.transform(f)) for f in (forward, policy, value))
+    return ActorCritic(whole.init, whole.apply, *(part.apply for part in parts))
+
+
+def with_log_std(params: Any, value: Float[Array, ""]) -> Any:
+    """Parameters of an ActorCritic whose log standard deviation, where it has one, is `value`."""
+    return params | {"~": {"log_std": jnp.full_like(params["~"]["log_std"], value)}} if "~" in params else params
 
 
 def _canonical(module: str, name: str) -> str:

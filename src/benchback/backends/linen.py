@@ -1,26 +1,20 @@
 """Flax Linen: parameters are a tree beside the module."""
 
+from typing import Any
+
 import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float, Shaped
 
-from benchback.agent import Backend
 from benchback.backends import xla
+from benchback.math.jax import gaussian
 
-backend = Backend(
-    modes={"eager": xla.eager, "none": xla.none, "jit": xla.jit},
-    units=xla.UNITS,
-    block=xla.block,
-    mark=xla.mark,
-    fetch=xla.fetch,
-    compiles=xla.compiles,
-)
-
+backend = xla.BACKEND
 LAYOUT = xla.TREE
 
 
 class MLP(nn.Module):
-    """Layers with orthogonal weights and zero biases, then a linear head of its own scale."""
+    """Layers with orthogonal weights and zero biases, then a linear head of its own scale; flattens a sample."""
 
     hidden: tuple[int, ...]
     outputs: int
@@ -29,8 +23,8 @@ class MLP(nn.Module):
     activation: str = "tanh"
 
     @nn.compact
-    def __call__(self, x: Shaped[Array, "*B I"]) -> Float[Array, "*B O"]:
-        x = x.astype(self.dtype)
+    def __call__(self, x: Shaped[Array, "B *I"]) -> Float[Array, "B O"]:
+        x = x.reshape(len(x), -1).astype(self.dtype)
         for i, width in enumerate(self.hidden):
             x = getattr(nn, self.activation)(self.dense(width, 2**0.5, i)(x))
         return self.dense(self.outputs, self.head_scale, len(self.hidden))(x)
@@ -43,3 +37,34 @@ class MLP(nn.Module):
             param_dtype=self.dtype,
             name=str(index),
         )
+
+
+class ActorCritic(nn.Module):
+    """Separate towers for policy and value."""
+
+    hidden: tuple[int, ...]
+    num_actions: int
+    dtype: jnp.dtype
+    continuous: bool
+    """Whether actions are real-valued: they have a log standard deviation, the same in every state."""
+
+    def setup(self) -> None:
+        self.actor = MLP(self.hidden, self.num_actions, 0.01, self.dtype)
+        self.critic = MLP(self.hidden, 1, 1.0, self.dtype)
+        if self.continuous:
+            self.log_std = self.param("log_std", nn.initializers.zeros, (self.num_actions,), self.dtype)
+
+    def __call__(self, obs: Shaped[Array, "B *O"]) -> tuple[Float[Array, "B P"], Float[Array, "B"]]:
+        return self.policy(obs), self.value(obs)
+
+    def policy(self, obs: Shaped[Array, "B *O"]) -> Float[Array, "B P"]:
+        out = self.actor(obs)
+        return gaussian.parameters(out, self.log_std) if self.continuous else out
+
+    def value(self, obs: Shaped[Array, "B *O"]) -> Float[Array, "B"]:
+        return self.critic(obs).squeeze(-1)
+
+
+def with_log_std(params: Any, value: Float[Array, ""]) -> Any:
+    """Parameters of an ActorCritic whose log standard deviation, where it has one, is `value`."""
+    return params | {"log_std": jnp.full_like(params["log_std"], value)} if "log_std" in params else params

@@ -7,6 +7,7 @@ compiled program returns the rest only, since tree mode forbids returning an inp
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import wraps
+from inspect import unwrap
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -15,8 +16,9 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Shaped
 
-from benchback.agent import Agent, Backend, Compile, Weights, compiled
+from benchback.agent import Agent, Backend, Compile, Role, Weights, compiled, roles
 from benchback.backends import xla
+from benchback.math.jax import gaussian
 
 
 def jit(agent: Agent) -> Agent:
@@ -90,25 +92,33 @@ class Split(NamedTuple):
     leaves: Mapping[str, Any]
 
 
-def split(agent: Agent) -> Agent:
-    """Mode: the object is split once and stays so between calls; jax.jit takes arrays and merges inside."""
+def functional(agent: Agent) -> Agent:
+    """The agent as pure functions of arrays, on which any transformation works: split outside, merged inside."""
 
-    def compile(function: Callable[..., Any], consumes: tuple[int, ...]) -> Callable[..., Any]:
+    def pure(function: Callable[..., Any], consumes: tuple[int, ...]) -> Callable[..., Any]:
         @wraps(function)
-        def program(state: Split, *arguments: Any) -> Any:
+        def run(state: Split, *arguments: Any) -> Any:
             whole = nnx.merge(*state)
             result = function(whole, *arguments)
             return (_split(whole), result[1]) if consumes else result
 
-        return jax.jit(program, donate_argnums=consumes)
+        return run
 
-    def init(seed: int, weights: Weights | None = None) -> Split:
-        return _split(agent.init(seed, weights))
+    def init(key: Any, hyper: Any) -> Split:
+        return _split(unwrap(agent.init)(key, hyper))
+
+    def load(state: Split, weights: Weights) -> Split:
+        return _split(agent.load(nnx.merge(*state), weights))
 
     def export(state: Split) -> Weights:
         return agent.export(nnx.merge(*state))
 
-    return replace(compiled(agent, compile), init=init, export=export)
+    return replace(compiled(agent, pure), init=xla.once(init), load=load, export=export)
+
+
+def split(agent: Agent) -> Agent:
+    """Mode: the functional view under jax.jit; the object is split once and stays so between calls."""
+    return xla.jit(functional(agent))
 
 
 def _split(state: Any) -> Split:
@@ -138,6 +148,7 @@ backend = Backend(
         "jit_partial": jit_partial,
         "split": split,
     },
+    compile=jax.jit,
     units={"phase": xla.phase, "iteration": xla.iteration, "chunk": chunk},
     block=xla.block,
     mark=xla.mark,
@@ -174,16 +185,30 @@ STATEFUL = (nnx.Module, nnx.Optimizer, nnx.Variable)
 """What a state object is made of."""
 
 
-def exported(state: Any) -> Weights:
-    """A state object under canonical names."""
-    return xla.export(LAYOUT, _parts(state))
+def agent(state_type: type, config: Any, env: Any, *, init: Any, **functions: Any) -> Agent:
+    """The Agent of these functions; its states are loaded and exported by the roles that their fields declare."""
+    role_of = roles(state_type)
+    program = nnx.jit(init)
+
+    @wraps(init)
+    def init_once(key: Any, hyper: Any) -> Any:
+        with xla.optimising(False):
+            return program(key, hyper)
+
+    return Agent(
+        init=init_once,
+        load=lambda state, weights: _load(state, weights, role_of),
+        export=lambda state: xla.export(LAYOUT, _parts(state), role_of),
+        key=env.random,
+        hyper=config.hyper,
+        roles=role_of,
+        **functions,
+    )
 
 
-def transplant(weights: Weights | None, state: Any) -> Any:
+def _load(state: Any, weights: Weights, role_of: Mapping[str, Role]) -> Any:
     """The state object with every section that `weights` holds put in its place."""
-    if weights is None:
-        return state
-    found = xla.transplant(LAYOUT, weights, _parts(state))
+    found = xla.load(LAYOUT, _parts(state), weights, role_of)
     for name, part in vars(state).items():
         if isinstance(part, nnx.Optimizer):
             nnx.update(part.opt_state, nnx.state(found[name]))
@@ -207,7 +232,7 @@ def _bare(part: Any) -> Any:
 
 
 class MLP(nnx.Module):
-    """Layers with orthogonal weights and zero biases, then a linear head of its own scale."""
+    """Layers with orthogonal weights and zero biases, then a linear head of its own scale; flattens a sample."""
 
     def __init__(
         self,
@@ -235,9 +260,39 @@ class MLP(nnx.Module):
             for fan_in, width, scale in zip(widths[:-1], widths[1:], scales, strict=True)
         )
 
-    def __call__(self, x: Shaped[Array, "*B I"]) -> Float[Array, "*B O"]:
+    def __call__(self, x: Shaped[Array, "B *I"]) -> Float[Array, "B O"]:
         *hidden, head = self.layers
-        x = x.astype(self.dtype)
+        x = x.reshape(len(x), -1).astype(self.dtype)
         for layer in hidden:
             x = getattr(nnx, self.activation)(layer(x))
         return head(x)
+
+
+class ActorCritic(nnx.Module):
+    """Separate towers for policy and value."""
+
+    def __init__(
+        self,
+        inputs: int,
+        hidden: tuple[int, ...],
+        num_actions: int,
+        dtype: jnp.dtype,
+        initial_log_std: Float[Array, ""] | None,
+        *,
+        rngs: nnx.Rngs,
+    ) -> None:
+        self.actor = MLP(inputs, hidden, num_actions, 0.01, dtype, rngs=rngs)
+        self.critic = MLP(inputs, hidden, 1, 1.0, dtype, rngs=rngs)
+        # Of real-valued actions.
+        if initial_log_std is not None:
+            self.log_std = nnx.Param(jnp.full(num_actions, initial_log_std, dtype))
+
+    def __call__(self, obs: Shaped[Array, "B *O"]) -> tuple[Float[Array, "B P"], Float[Array, "B"]]:
+        return self.policy(obs), self.value(obs)
+
+    def policy(self, obs: Shaped[Array, "B *O"]) -> Float[Array, "B P"]:
+        out = self.actor(obs)
+        return gaussian.parameters(out, self.log_std[...]) if hasattr(self, "log_std") else out
+
+    def value(self, obs: Shaped[Array, "B *O"]) -> Float[Array, "B"]:
+        return self.critic(obs).squeeze(-1)

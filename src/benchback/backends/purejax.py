@@ -1,24 +1,16 @@
 """Plain JAX: parameters are lists of dictionaries, layers are two lines."""
 
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key, Shaped
 
-from benchback.agent import Backend
 from benchback.backends import xla
+from benchback.math.jax import gaussian
 
-backend = Backend(
-    modes={"eager": xla.eager, "none": xla.none, "jit": xla.jit},
-    units=xla.UNITS,
-    block=xla.block,
-    mark=xla.mark,
-    fetch=xla.fetch,
-    compiles=xla.compiles,
-)
-
+backend = xla.BACKEND
 LAYOUT = xla.TREE
 
 Layers = list[dict[str, Any]]
@@ -38,10 +30,47 @@ def init_mlp(key: Key[Array, ""], sizes: tuple[int, ...], head_scale: float, dty
     ]
 
 
-def mlp(layers: Layers, x: Shaped[Array, "*B I"], activation: str = "tanh") -> Float[Array, "*B O"]:
-    """Layers with an activation each, then a linear head."""
+def mlp(layers: Layers, x: Shaped[Array, "B *I"], activation: str = "tanh") -> Float[Array, "B O"]:
+    """Layers with an activation each, then a linear head; what a sample holds is flattened."""
     activate = getattr(jax.nn, activation)
-    x = x.astype(layers[0]["kernel"].dtype)
+    x = x.reshape(len(x), -1).astype(layers[0]["kernel"].dtype)
     for layer in layers[:-1]:
         x = activate(x @ layer["kernel"] + layer["bias"])
     return x @ layers[-1]["kernel"] + layers[-1]["bias"]
+
+
+class ActorCritic(NamedTuple):
+    """Parameters of separate towers for policy and value."""
+
+    actor: Layers
+    critic: Layers
+    log_std: Float[Array, "A"] | None
+    """Of real-valued actions; None where they are discrete."""
+
+
+def init_actor_critic(
+    key: Key[Array, ""],
+    inputs: int,
+    hidden: tuple[int, ...],
+    num_actions: int,
+    dtype: jnp.dtype,
+    initial_log_std: Float[Array, ""] | None,
+) -> ActorCritic:
+    """Both towers with weights of their own; the policy's head is small, so that it begins near uniform."""
+    actor_key, critic_key = jax.random.split(key)
+    return ActorCritic(
+        actor=init_mlp(actor_key, (inputs, *hidden, num_actions), 0.01, dtype),
+        critic=init_mlp(critic_key, (inputs, *hidden, 1), 1.0, dtype),
+        log_std=None if initial_log_std is None else jnp.full(num_actions, initial_log_std, dtype),
+    )
+
+
+def policy(params: ActorCritic, obs: Shaped[Array, "B *O"]) -> Float[Array, "B P"]:
+    """Parameters of the distribution of actions: logits, or means and log standard deviations."""
+    out = mlp(params.actor, obs)
+    return out if params.log_std is None else gaussian.parameters(out, params.log_std)
+
+
+def value(params: ActorCritic, obs: Shaped[Array, "B *O"]) -> Float[Array, "B"]:
+    """The critic's estimate of the return."""
+    return mlp(params.critic, obs).squeeze(-1)

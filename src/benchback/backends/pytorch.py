@@ -1,13 +1,13 @@
 """PyTorch: parameters live in modules and change in place.
 
-torch compiles functions, so a mode rebuilds the agent with its inner functions replaced (`Agent.within`).
-An implementation offers them under these roles; what it does not offer runs in plain torch:
+torch compiles functions, so a mode rebuilds the agent with its inner functions wrapped (`Agent.with_wrapped`).
+An implementation offers them under these names; what it does not offer runs in plain torch:
 
 - `env_step` (state, action, noise) -> state, Step: of an environment that JAX or Python computes;
 - `policy_step` (model, obs, noise, ...) -> choice: a forward pass and a draw, beside such an environment;
 - `rollout_step` (model, state, noise, ...) -> state, outcome: policy and environment in one, where the environment
   is torch's own; and `rollout_steps`, the same for all steps;
-- `appraise` (model, outcome, ...) -> batch: what a rollout still needs, for all its steps at once;
+- `finish_rollout` (model, outcome, ...) -> batch: what a rollout still needs, for all its steps at once;
 - `bootstrap` (model, observation) -> value of what follows, to which no gradient is due;
 - `objective` (model, minibatch, ..., hyper) -> loss, metrics: forward pass and loss;
 - `minibatch_step` (networks, optimiser state, minibatch, hyper) -> metrics: objective, gradient and optimiser.
@@ -32,16 +32,17 @@ from benchback.backends.torch_state import copy, refill
 from benchback.backends.torch_state import leaves as tensors_of
 from benchback.envs.interface import Env, EnvState
 from benchback.errors import InputError
+from benchback.math.torch import gaussian
 
-Replace = Callable[[str, Callable[..., Any]], Callable[..., Any]]
-"""(role, function) -> the function to use in its place."""
+Wrap = Callable[[str, Callable[..., Any]], Callable[..., Any]]
+"""(name, function) -> the function to use in its place."""
 
 
 ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU}
 
 
 class MLP(nn.Sequential):
-    """Layers with orthogonal weights and zero biases, then a linear head of its own scale."""
+    """Layers with orthogonal weights and zero biases, then a linear head of its own scale; flattens a sample."""
 
     def __init__(
         self,
@@ -60,8 +61,39 @@ class MLP(nn.Sequential):
             inputs = width
         self.append(_dense(inputs, outputs, head_scale, dtype, generator))
 
-    def forward(self, x: Shaped[Tensor, "*B I"]) -> Float[Tensor, "*B O"]:
-        return super().forward(x.to(self.dtype))
+    def forward(self, x: Shaped[Tensor, "B *I"]) -> Float[Tensor, "B O"]:
+        return super().forward(x.reshape(len(x), -1).to(self.dtype))
+
+
+class ActorCritic(nn.Module):
+    """Separate towers for policy and value."""
+
+    def __init__(
+        self,
+        inputs: int,
+        hidden: tuple[int, ...],
+        num_actions: int,
+        dtype: torch.dtype,
+        initial_log_std: Float[Tensor, ""] | None,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__()
+        self.actor = MLP(inputs, hidden, num_actions, 0.01, dtype, generator)
+        self.critic = MLP(inputs, hidden, 1, 1.0, dtype, generator)
+        # Of real-valued actions.
+        self.log_std = None
+        if initial_log_std is not None:
+            self.log_std = nn.Parameter(initial_log_std.to(generator.device, dtype).repeat(num_actions))
+
+    def forward(self, obs: Shaped[Tensor, "B *O"]) -> tuple[Float[Tensor, "B P"], Float[Tensor, "B"]]:
+        return self.policy(obs), self.value(obs)
+
+    def policy(self, obs: Shaped[Tensor, "B *O"]) -> Float[Tensor, "B P"]:
+        out = self.actor(obs)
+        return out if self.log_std is None else gaussian.parameters(out, self.log_std)
+
+    def value(self, obs: Shaped[Tensor, "B *O"]) -> Float[Tensor, "B"]:
+        return self.critic(obs).squeeze(-1)
 
 
 def _dense(inputs: int, outputs: int, scale: float, dtype: torch.dtype, generator: torch.Generator) -> nn.Linear:
@@ -74,51 +106,50 @@ def _dense(inputs: int, outputs: int, scale: float, dtype: torch.dtype, generato
 
 def none(agent: Agent) -> Agent:
     """Mode: nothing compiled, neither in torch nor in a JAX environment."""
-    return _within(agent, lambda role, f: f.eager() if role == "env_step" else f)
+    return _with_wrapped(agent, lambda name, f: f.eager() if name == "env_step" else f)
 
 
 def env_jit(agent: Agent) -> Agent:
     """Mode: a JAX environment's step compiled by JAX, as it comes; torch eager."""
-    return _within(agent, keep)
+    return _with_wrapped(agent, keep)
 
 
 def script(agent: Agent) -> Agent:
     """Mode: TorchScript for acting and for the objective; its gradient and Adam stay eager."""
-    roles = {"policy_step", "rollout_step", "appraise", "bootstrap", "objective"}
-    return _within(agent, lambda role, f: _traced(f) if role in roles else f)
+    names = {"policy_step", "rollout_step", "finish_rollout", "bootstrap", "objective"}
+    return _with_wrapped(agent, lambda name, f: _traced(f) if name in names else f)
 
 
 def compile(agent: Agent) -> Agent:
     """Mode: torch.compile for a whole rollout and for gradient steps; beside a JAX environment, for the policy."""
-    roles = {"rollout_steps", "appraise", "minibatch_step"}
+    names = {"rollout_steps", "finish_rollout", "minibatch_step"}
     # On the CPU a compiled call costs more than the seven operations that it would save.
     if torch.cuda.is_available():
-        roles.add("policy_step")
+        names.add("policy_step")
     # torch's tanh on the CPU, exact to the last bit, is a third of a small network's update. This one is off by
     # 2e-7 at most, as XLA's is.
-    return _within(agent, _compiling(roles, keep, options={"cpp.use_decompose_tanh": True}))
+    return _with_wrapped(agent, _compiling(names, keep, options={"cpp.use_decompose_tanh": True}))
 
 
 def cudagraphs(agent: Agent) -> Agent:
     """Mode: torch.compile, its programs replayed as CUDA graphs; those hold no loops, so one step at a time."""
     if not torch.cuda.is_available():
         raise InputError("mode=cudagraphs needs a CUDA device and this machine has none; use --mode compile")
-    roles = {"policy_step", "rollout_step", "appraise", "minibatch_step"}
-    return _within(agent, _compiling(roles, _own_outputs, mode="reduce-overhead"))
+    names = {"policy_step", "rollout_step", "finish_rollout", "minibatch_step"}
+    return _with_wrapped(agent, _compiling(names, _own_outputs, mode="reduce-overhead"))
 
 
-def keep(role: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def keep(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """The function itself."""
     return function
 
 
-def _within(agent: Agent, put: Replace) -> Agent:
-    # Greedy acting is not measured and stays as it is, also where the caller has put something else in its place.
-    assert agent.within is not None
-    return replace(agent.within(put), act=agent.act)
+def _with_wrapped(agent: Agent, wrap: Wrap) -> Agent:
+    assert agent.with_wrapped is not None
+    return agent.with_wrapped(wrap)
 
 
-def _compiling(roles: set[str], finish: Replace, **options: Any) -> Replace:
+def _compiling(names: set[str], finish: Wrap, **options: Any) -> Wrap:
     with warnings.catch_warnings():
         # The compiler takes as long to import as torch itself, and warns of TorchScript, which it uses.
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -127,16 +158,16 @@ def _compiling(roles: set[str], finish: Replace, **options: Any) -> Replace:
     # Lets one program hold the loss, its gradient and the optimiser.
     torch._dynamo.config.trace_autograd_ops = True
 
-    def put(role: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        if role not in roles:
+    def wrap(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        if name not in names:
             return function
         # fullgraph: what cannot be compiled shall fail, not fall back to eager unnoticed.
-        return finish(role, torch.compile(function, fullgraph=True, dynamic=False, **options))
+        return finish(name, torch.compile(function, fullgraph=True, dynamic=False, **options))
 
-    return put
+    return wrap
 
 
-def _own_outputs(role: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def _own_outputs(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """The function with copied results: a CUDA graph writes the next ones into the same memory."""
     return lambda *arguments: _cloned(function(*arguments))
 
@@ -179,15 +210,15 @@ class _Flat(nn.Module):
         return tuple(tensors)
 
 
-def rollout_steps(env: Env, policy_step: Callable[..., Any], put: Replace) -> Callable[..., Any]:
+def rollout_steps(env: Env, policy_step: Callable[..., Any], wrap: Wrap) -> Callable[..., Any]:
     """(model, state, noise, ...) -> state, outcomes: `env` played by the policy for as long as there is noise.
 
     Noise is a pair, the environment's and the policy's; what follows it is for the policy. An outcome is the
     observation, the choice (the action first), and what Step has after its observation.
     """
     foreign = hasattr(env.step, "eager")
-    choose = put("policy_step", policy_step) if foreign else policy_step
-    env_step = put("env_step", env.step) if foreign else env.step
+    choose = wrap("policy_step", policy_step) if foreign else policy_step
+    env_step = wrap("env_step", env.step) if foreign else env.step
 
     def rollout_step(model: nn.Module, state: EnvState, noise: tuple[Any, Any], *rest: Any) -> tuple[EnvState, Any]:
         env_noise, policy_noise = noise
@@ -195,12 +226,12 @@ def rollout_steps(env: Env, policy_step: Callable[..., Any], put: Replace) -> Ca
         following, step = env_step(state, choice[0], env_noise)
         return following, (state.obs, *choice, *step[1:])
 
-    one_step = rollout_step if foreign else put("rollout_step", rollout_step)
+    one_step = rollout_step if foreign else wrap("rollout_step", rollout_step)
 
     def rollout_steps(model: nn.Module, state: EnvState, noise: tuple[Any, Any], *rest: Any) -> tuple[EnvState, Any]:
         return scan(lambda state, x: one_step(model, state, x, *rest), state, noise)
 
-    steps = rollout_steps if foreign else put("rollout_steps", rollout_steps)
+    steps = rollout_steps if foreign else wrap("rollout_steps", rollout_steps)
     # Two fields of a state may be one tensor at one time and not at another, and each would be a program.
     return steps if foreign else lambda model, state, *rest: steps(model, _cloned(state), *rest)
 
@@ -246,7 +277,7 @@ def iteration(agent: Agent, length: int) -> Agent:
         state, batch = agent.rollout(state)
         return agent.update(state, batch)
 
-    return replace(agent, iterate=iterate, within=lambda put: iteration(_within(agent, put), length))
+    return replace(agent, iterate=iterate, with_wrapped=lambda wrap: iteration(_with_wrapped(agent, wrap), length))
 
 
 def block(tree: Any) -> None:
@@ -281,6 +312,7 @@ def compiles() -> int:
 
 backend = Backend(
     modes={"none": none, "env_jit": env_jit, "script": script, "compile": compile, "cudagraphs": cudagraphs},
+    compile=lambda function: function,
     units={"phase": phase, "iteration": iteration},
     block=block,
     mark=mark,

@@ -1,7 +1,6 @@
 """States of the PyTorch implementations under canonical names, and the nested tuples of tensors they are made of."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,64 +8,97 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from benchback.agent import Weights
-from benchback.envs.interface import EnvState
+from benchback.agent import Agent, Role, Weights, roles
+from benchback.envs.interface import Env, EnvState
 
-NETWORKS = {"model": "", "target": "target/"}
-"""Fields of a State that hold networks -> the section of their canonical names."""
 Towers = Mapping[str, Sequence[str]]
 """Optimiser's field -> the towers it optimises; all of the model where it is not named."""
 
 
-def export(state: Any, towers: Towers | None = None) -> Weights:
+def agent(
+    state_type: type,
+    config: Any,
+    env: Env,
+    *,
+    make: Callable[..., Agent],
+    towers: Towers | None = None,
+    **functions: Any,
+) -> Agent:
+    """The Agent of these functions; its states are loaded and exported by the roles that their fields declare."""
+    role_of = roles(state_type)
+    return Agent(
+        load=lambda state, weights: load(state, weights, role_of, towers or {}),
+        export=lambda state: export(state, role_of, towers or {}),
+        key=env.random,
+        hyper=config.hyper,
+        roles=role_of,
+        with_wrapped=lambda wrap: make(config, env, wrap),
+        **functions,
+    )
+
+
+def export(state: Any, role_of: Mapping[str, Role], towers: Towers) -> Weights:
     """A training state, a dataclass, under canonical names."""
     weights: Weights = {}
-    for field, part in _parts(state).items():
-        if field in NETWORKS:
-            weights |= to_weights(part, NETWORKS[field])
-        elif field.endswith("adam"):
-            optimised = (towers or {}).get(field)
-            weights[f"{field}/count"] = copy(part.count)
-            weights |= to_weights(state.model, f"{field}/mean/", part.mean, optimised)
-            weights |= to_weights(state.model, f"{field}/variance/", part.variance, optimised)
-        elif field == "replay":
-            weights |= {name: copy(x) for name, x in _named(part.data, "replay/data/").items()}
-            weights["replay/inserted"] = np.array(part.inserted, np.int32)
-        elif field == "normaliser":
-            weights |= {name: copy(x) for name, x in _named(part, "normaliser/").items()}
-        elif field == "env":
-            weights |= _env_to_weights(part, "env/")
-        elif field == "generator":
-            weights["rng"] = copy(part.get_state())
+    for field, part in _declared_fields(state, role_of).items():
+        match role_of[field]:
+            case Role.NETWORK:
+                weights |= to_weights(part, "")
+            case Role.TARGET:
+                weights |= to_weights(part, "target/")
+            case Role.OPTIMISER:
+                weights[f"{field}/count"] = copy(part.count)
+                weights |= to_weights(state.model, f"{field}/mean/", part.mean, towers.get(field))
+                weights |= to_weights(state.model, f"{field}/variance/", part.variance, towers.get(field))
+            case Role.DATA | Role.MEMORY:
+                weights |= {name: copy(x) for name, x in _named(part, f"{field}/").items()}
+            case Role.COUNTER:
+                weights[_counter_name(field)] = np.array(part, np.int32)
+            case Role.ENVIRONMENT:
+                weights |= _env_to_weights(part, "env/")
+            case Role.RANDOMNESS:
+                weights["rng"] = copy(part.get_state())
+            case Role.HYPER:
+                pass
     return weights
 
 
 @torch.no_grad()
-def transplant(weights: Weights | None, state: Any, towers: Towers | None = None) -> Any:
+def load(state: Any, weights: Weights, role_of: Mapping[str, Role], towers: Towers) -> Any:
     """The state with every section that `weights` holds put in its place; it changes where it is."""
-    if weights is None:
-        return state
-    for field, part in _parts(state).items():
-        if field in NETWORKS:
-            from_weights(part, weights, NETWORKS[field])
-        elif field.endswith("adam") and f"{field}/count" in weights:
-            optimised = (towers or {}).get(field)
-            part.count.fill_(int(weights[f"{field}/count"]))
-            from_weights(state.model, weights, f"{field}/mean/", part.mean, optimised)
-            from_weights(state.model, weights, f"{field}/variance/", part.variance, optimised)
-        elif field == "replay" and "replay/inserted" in weights:
-            _fill(_named(part.data, "replay/data/"), weights)
-            part.inserted = int(weights["replay/inserted"])
-        elif field == "normaliser":  # what belongs to episodes that do not go on is left out, and starts afresh
-            _fill({name: x for name, x in _named(part, "normaliser/").items() if name in weights}, weights)
-    if "rng" in weights:
-        state.generator.set_state(torch.tensor(weights["rng"]))
-        state.env = _env_from_weights(state.env, weights, "env/")
+    for field, part in _declared_fields(state, role_of).items():
+        match role_of[field]:
+            case Role.NETWORK:
+                from_weights(part, weights, "")
+            case Role.TARGET:
+                from_weights(part, weights, "target/")
+            case Role.OPTIMISER if f"{field}/count" in weights:
+                part.count.fill_(int(weights[f"{field}/count"]))
+                from_weights(state.model, weights, f"{field}/mean/", part.mean, towers.get(field))
+                from_weights(state.model, weights, f"{field}/variance/", part.variance, towers.get(field))
+            case Role.DATA | Role.MEMORY:
+                # What belongs to episodes that do not go on is left out of the weights, and starts anew.
+                _fill({name: x for name, x in _named(part, f"{field}/").items() if name in weights}, weights)
+            case Role.COUNTER if _counter_name(field) in weights:
+                setattr(state, field, int(weights[_counter_name(field)]))
+            case Role.ENVIRONMENT if "rng" in weights:
+                setattr(state, field, _env_from_weights(part, weights, "env/"))
+            case Role.RANDOMNESS if "rng" in weights:
+                part.set_state(torch.tensor(weights["rng"]))
     return state
 
 
-def _parts(state: Any) -> dict[str, Any]:
-    return {field.name: getattr(state, field.name) for field in fields(state)}
+def _declared_fields(state: Any, role_of: Mapping[str, Role]) -> dict[str, Any]:
+    """The parts of a state by field; a TypeError names one that declares no role."""
+    for field in vars(state):
+        if field not in role_of:
+            raise TypeError(f"State.{field} declares no role, so a checkpoint would silently leave it out; annotate it")
+    return dict(vars(state))
+
+
+def _counter_name(field: str) -> str:
+    """`replay_inserted` -> `replay/inserted`."""
+    return "/".join(field.rsplit("_", 1))
 
 
 def to_weights(

@@ -1,6 +1,6 @@
 """What the five JAX frameworks share: compiling with jax.jit, units, waiting, fetching, counting, naming."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial, wraps
@@ -11,7 +11,7 @@ import jax.monitoring
 import jax.numpy as jnp
 import numpy as np
 
-from benchback.agent import Agent, Weights, compiled
+from benchback.agent import Agent, Backend, Role, Weights, compiled, roles
 from benchback.errors import InputError
 
 _compile_durations_s: list[float] = []
@@ -99,6 +99,17 @@ def chunk(agent: Agent, length: int) -> Agent:
 
 UNITS = {"phase": phase, "iteration": iteration, "chunk": chunk}
 
+BACKEND = Backend(
+    modes={"eager": eager, "none": none, "jit": jit},
+    compile=jax.jit,
+    units=UNITS,
+    block=block,
+    mark=mark,
+    fetch=fetch,
+    compiles=compiles,
+)
+"""What Linen, Haiku and plain JAX offer; Equinox and NNX have modes of their own."""
+
 
 def dtype(name: str) -> jnp.dtype:
     """The floating-point type `name`, refused where this process would silently narrow it."""
@@ -123,6 +134,18 @@ def as_data(hyper: Any, dtype: jnp.dtype) -> Any:
     return jax.tree.map(lambda x: jnp.asarray(x, dtype), hyper)
 
 
+def once(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function as one program, compiled without LLVM's optimiser: what runs once would never earn it back."""
+    program = jax.jit(function)
+
+    @wraps(function)
+    def run(*arguments: Any) -> Any:
+        with optimising(False):
+            return program(*arguments)
+
+    return run
+
+
 class Layout(NamedTuple):
     """Where a framework keeps its weights: to canonical names and back."""
 
@@ -132,60 +155,77 @@ class Layout(NamedTuple):
     """(template, weights, prefix) -> parameters like the template."""
 
 
-NETWORKS = {"params": "", "model": "", "target": "target/"}
-"""Fields of a State that hold networks -> the section of their canonical names."""
-DATA = ("replay", "normaliser")
-"""Fields that every backend keeps in the same arrays. What ends in `adam` is an optimiser's state."""
-
-
-def export(layout: Layout, state: Any) -> Weights:
+def export(layout: Layout, state: Any, role_of: Mapping[str, Role]) -> Weights:
     """A training state, a NamedTuple or a mapping by field, under canonical names."""
     weights: Weights = {}
-    for field, part in _fields(state).items():
-        if field in NETWORKS:
-            weights |= layout.to_weights(part, NETWORKS[field])
-        elif field.endswith("adam"):
-            weights[f"{field}/count"] = _copy(part.count)
-            weights |= layout.to_weights(part.mu, f"{field}/mean/") | layout.to_weights(part.nu, f"{field}/variance/")
-        elif field in DATA:
-            weights |= named(part, f"{field}/")
-        elif field == "env":
-            weights |= _env_to_weights(part, "env/")
-        elif field == "key":
-            weights |= named(part, "rng")
+    for field, part in declared_fields(state, role_of).items():
+        match role_of[field]:
+            case Role.NETWORK:
+                weights |= layout.to_weights(part, "")
+            case Role.TARGET:
+                weights |= layout.to_weights(part, "target/")
+            case Role.OPTIMISER:
+                weights |= layout.to_weights(part.mean, f"{field}/mean/")
+                weights |= layout.to_weights(part.variance, f"{field}/variance/")
+            case Role.DATA | Role.MEMORY:
+                weights |= named(part, f"{field}/")
+            case Role.COUNTER:
+                weights |= named(part, counter_name(field))
+            case Role.ENVIRONMENT:
+                weights |= _env_to_weights(part, "env/")
+            case Role.RANDOMNESS:
+                weights |= named(part, "rng")
+            case Role.HYPER:
+                pass
     return weights
 
 
-def transplant(layout: Layout, weights: Weights | None, state: Any) -> Any:
+def load(layout: Layout, state: Any, weights: Weights, role_of: Mapping[str, Role]) -> Any:
     """The state with every section that `weights` holds put in its place."""
-    if weights is None:
-        return state
-    found = {field: _transplanted(layout, weights, field, part) for field, part in _fields(state).items()}
+    parts = declared_fields(state, role_of)
+    found = {field: _loaded(layout, weights, field, part, role_of[field]) for field, part in parts.items()}
     return state._replace(**found) if hasattr(state, "_replace") else found
 
 
-def _fields(state: Any) -> dict[str, Any]:
-    return state._asdict() if hasattr(state, "_asdict") else dict(state)
+def declared_fields(state: Any, role_of: Mapping[str, Role]) -> dict[str, Any]:
+    """The parts of a state by field; a TypeError names one that declares no role."""
+    parts = state._asdict() if hasattr(state, "_asdict") else dict(state)
+    for field in parts:
+        if field not in role_of:
+            raise TypeError(f"State.{field} declares no role, so a checkpoint would silently leave it out; annotate it")
+    return parts
 
 
-def _transplanted(layout: Layout, weights: Weights, field: str, part: Any) -> Any:
-    if field in NETWORKS:
-        return layout.from_weights(part, weights, NETWORKS[field])
-    if field.endswith("adam") and f"{field}/count" in weights:
-        return part._replace(
-            count=jnp.array(weights[f"{field}/count"], part.count.dtype),
-            mu=layout.from_weights(part.mu, weights, f"{field}/mean/"),
-            nu=layout.from_weights(part.nu, weights, f"{field}/variance/"),
-        )
-    if field == "normaliser":  # what belongs to episodes that do not go on is left out, and starts afresh
-        return unnamed(part, named(part, "normaliser/") | weights, "normaliser/")
-    if field in DATA and any(name.startswith(f"{field}/") for name in weights):
-        return unnamed(part, weights, f"{field}/")
-    if field == "env" and "rng" in weights:
-        return _env_from_weights(part, weights, "env/")
-    if field == "key" and "rng" in weights:
-        return unnamed(part, weights, "rng")
+def counter_name(field: str) -> str:
+    """`replay_inserted` -> `replay/inserted`."""
+    return "/".join(field.rsplit("_", 1))
+
+
+def _loaded(layout: Layout, weights: Weights, field: str, part: Any, role: Role) -> Any:
+    match role:
+        case Role.NETWORK:
+            return layout.from_weights(part, weights, "")
+        case Role.TARGET:
+            return layout.from_weights(part, weights, "target/")
+        case Role.OPTIMISER if _holds(weights, f"{field}/"):
+            return part._replace(
+                mean=layout.from_weights(part.mean, weights, f"{field}/mean/"),
+                variance=layout.from_weights(part.variance, weights, f"{field}/variance/"),
+            )
+        case Role.COUNTER if counter_name(field) in weights:
+            return unnamed(part, weights, counter_name(field))
+        case Role.DATA | Role.MEMORY if _holds(weights, f"{field}/"):
+            # What belongs to episodes that do not go on is left out of the weights, and starts anew.
+            return unnamed(part, named(part, f"{field}/") | weights, f"{field}/")
+        case Role.ENVIRONMENT if "rng" in weights:
+            return _env_from_weights(part, weights, "env/")
+        case Role.RANDOMNESS if "rng" in weights:
+            return unnamed(part, weights, "rng")
     return part
+
+
+def _holds(weights: Weights, prefix: str) -> bool:
+    return any(name.startswith(prefix) for name in weights)
 
 
 def _env_to_weights(env: Any, prefix: str) -> Weights:
@@ -215,6 +255,20 @@ def unnamed(template: Any, weights: Weights, prefix: str) -> Any:
         return jnp.array(array, leaf.dtype)
 
     return jax.tree_util.tree_map_with_path(fill, template)
+
+
+def agent(state_type: type, layout: Layout, config: Any, env: Any, *, init: Any, **functions: Any) -> Agent:
+    """The Agent of these functions; its states are loaded and exported by the roles that their fields declare."""
+    role_of = roles(state_type)
+    return Agent(
+        init=once(init),
+        load=lambda state, weights: load(layout, state, weights, role_of),
+        export=lambda state: export(layout, state, role_of),
+        key=env.random,
+        hyper=config.hyper,
+        roles=role_of,
+        **functions,
+    )
 
 
 TREE = Layout(to_weights=named, from_weights=unnamed)

@@ -87,3 +87,8 @@ class Env:
     """(state, actions of all environments, noise of one step) -> state, outcome."""
     host: Any = None
     """What lives in Python and counts the transfers to it; None where the environment is part of the program."""
+
+    @property
+    def observation_shape(self) -> tuple[int, ...]:
+        """Shape of one environment's observation."""
+        return (self.observation_size,)

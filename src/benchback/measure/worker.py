@@ -70,6 +70,7 @@ def die_with(coordinator: int) -> None:
 def perform(job: Job) -> Record:
     """Build, run and measure. Everything that is not training happens before or after the clock."""
     from benchback import registry
+    from benchback.agent import start
     from benchback.measure import clock
     from benchback.run import Run, environment
 
@@ -87,7 +88,7 @@ def perform(job: Job) -> Record:
     mark("env_built")
     agent = registry.execute(make(run.config, env), backend, run.compile_mode, run.unit, run.length)
     mark("built")
-    state = agent.init(run.seed, None)
+    state = start(agent, run.seed)
     mark("initialised")
     calls = run.config.num_iterations // run.length
     compiled_before, crossed = backend.compiles(), [crossings(env)]

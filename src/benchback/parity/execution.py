@@ -5,7 +5,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from benchback.agent import Agent, Weights
+from benchback.agent import Agent, Weights, start
 from benchback.errors import InputError
 from benchback.parity import deviation, environment
 from benchback.parity.deviation import Deviation
@@ -67,7 +67,7 @@ def _compared(outcome: Outcome, reference: Outcome) -> Iterator[Deviation]:
 
 
 def _trained(subject: Subject, agent: Agent) -> Outcome:
-    state = agent.init(SEED, None)
+    state = start(agent, SEED)
     history = []
     while sum(len(metrics["episodes"]) for metrics in history) < NUM_ITERATIONS:
         state, metrics = advance(agent, state)
@@ -75,5 +75,4 @@ def _trained(subject: Subject, agent: Agent) -> Outcome:
     metrics = {name: np.concatenate([entry[name] for entry in history]) for name in history[0]}
     weights = agent.export(state)
     obs = np.random.default_rng(SEED).normal(size=(16, environment.OBSERVATION_SIZE))
-    action = subject.fetch({"action": agent.act(state, subject.place(obs))})["action"]
-    return Outcome(action, metrics, weights)
+    return Outcome(subject.greedy(agent, state, obs), metrics, weights)

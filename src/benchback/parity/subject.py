@@ -53,6 +53,11 @@ class Subject:
         _, backend = registry.load(self.algorithm, self.backend)
         return registry.execute(agent, backend, mode, unit, length)
 
+    def greedy(self, agent: Agent, state: Any, obs: np.ndarray) -> np.ndarray:
+        """Greedy actions on observations that begin episodes."""
+        _, action = agent.act(state, agent.initial_memory(len(obs)), self.place(obs))
+        return self.fetch({"action": action})["action"]
+
     def place(self, x: np.ndarray) -> Any:
         """The array on the device: reals in the precision examined, integers as the family has actions."""
         if np.issubdtype(x.dtype, np.floating):

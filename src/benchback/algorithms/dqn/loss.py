@@ -42,7 +42,7 @@ def td_target(
     (van Hasselt et al. 2016).
     """
     action = math.categorical.greedy(online_next_value if config.double else next_value)
-    return minibatch.reward + hyper.gamma * ~minibatch.terminated * math.chosen(next_value, action)
+    return minibatch.reward + hyper.gamma * ~minibatch.terminated * math.q_of_action(next_value, action)
 
 
 def dqn_loss(
@@ -55,7 +55,7 @@ def dqn_loss(
     config: Config,
 ) -> tuple[Any, dict[str, Any]]:
     """Mean of (Q(s, a) - target)^2 over the minibatch, and its parts; `value` is Q(s, .), `[B, A]`."""
-    chosen = math.chosen(value, minibatch.action)
-    target = math.constant(td_target(math, next_value, online_next_value, minibatch, hyper, config))
+    chosen = math.q_of_action(value, minibatch.action)
+    target = math.stop_gradient(td_target(math, next_value, online_next_value, minibatch, hyper, config))
     loss = ((chosen - target) ** 2).mean()
     return loss, {"loss": loss, "value": chosen.mean(), "target": target.mean()}

@@ -115,7 +115,7 @@ def make(config: Config, env: Env) -> Agent:
 
     @nnx.scan(graph=False, in_axes=(nnx.Carry, 0), out_axes=(nnx.Carry, 0))
     def minibatch_steps(state: State, index: Int[Array, "B"]) -> tuple[State, Metrics]:
-        return learn(state, math.replayed(state.replay.get_value(), index))
+        return learn(state, math.gather(state.replay.get_value(), index))
 
     def train(state: State, index: Int[Array, "U B"]) -> tuple[State, Metrics]:
         state, losses = minibatch_steps(state, index)
@@ -136,7 +136,7 @@ def make(config: Config, env: Env) -> Agent:
         share = epsilon(math, state.replay.get_value().inserted, state.hyper.get_value(), config)
         replay = math.insert(state.replay.get_value(), remembered(batch, config))
         key, row_key = jax.random.split(state.key.get_value())
-        index = math.draw_rows(row_key, replay, (config.num_updates, config.minibatch_size))
+        index = math.sample_indices(row_key, replay, (config.num_updates, config.minibatch_size))
         state.replay.set_value(replay)
         state.key.set_value(key)
         # Not nnx.cond: it wraps its branches anew at every call, and where nothing is compiled each is compiled again.

@@ -94,7 +94,7 @@ def make(config: Config, env: Env) -> Agent:
         return state._replace(params=params, adam=adam), metrics | {"grad_norm": optax.tree.norm(gradient)}
 
     def minibatch_step(state: State, index: Int[Array, "B"]) -> tuple[State, Metrics]:
-        return learn(state, math.replayed(state.replay, index))
+        return learn(state, math.gather(state.replay, index))
 
     def train(state: State, index: Int[Array, "U B"]) -> tuple[State, Metrics]:
         state, losses = jax.lax.scan(minibatch_step, state, index)
@@ -113,7 +113,7 @@ def make(config: Config, env: Env) -> Agent:
         share = epsilon(math, state.replay.inserted, state.hyper, config)
         replay = math.insert(state.replay, remembered(batch, config))
         key, row_key = jax.random.split(state.key)
-        index = math.draw_rows(row_key, replay, (config.num_updates, config.minibatch_size))
+        index = math.sample_indices(row_key, replay, (config.num_updates, config.minibatch_size))
         state = state._replace(replay=replay, key=key)
         state, losses = jax.lax.cond(learns(replay.inserted, config), train, wait, state, index)
         state = jax.lax.cond(renews_target(replay.inserted, config), renew_target, keep_target, state)

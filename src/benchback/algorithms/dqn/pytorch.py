@@ -112,7 +112,7 @@ def make(config: Config, env: Env, put: Replace = pytorch.keep) -> Agent:
         return state, minibatch_step(state.model, state.target, state.adam, minibatch, state.hyper)
 
     def train(state: State, index: Int[Tensor, "U B"]) -> Metrics:
-        losses = [learn(state, math.replayed(state.replay, row))[1] for row in index]
+        losses = [learn(state, math.gather(state.replay, row))[1] for row in index]
         return {name: torch.stack([x[name] for x in losses]).mean() for name in losses[0]}
 
     def wait(state: State, index: Int[Tensor, "U B"]) -> Metrics:
@@ -121,7 +121,7 @@ def make(config: Config, env: Env, put: Replace = pytorch.keep) -> Agent:
     def update(state: State, batch: Transition) -> tuple[State, Metrics]:
         share = epsilon(math, state.replay.inserted, state.hyper, config)
         replay = math.insert(state.replay, remembered(batch, config))
-        index = math.draw_rows(state.generator, replay, (config.num_updates, config.minibatch_size))
+        index = math.sample_indices(state.generator, replay, (config.num_updates, config.minibatch_size))
         losses = train(state, index) if learns(replay.inserted, config) else wait(state, index)
         if renews_target(replay.inserted, config):
             math.polyak(state.target, state.model, state.hyper.tau)

@@ -1,4 +1,4 @@
-"""What a PPO run may vary. Integers and words give programs their shape, floats travel as data."""
+"""Configuration of PPO. Integers and words give programs their shape, floats travel as data."""
 
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -27,6 +27,7 @@ class Hyper(NamedTuple):
     clip: Any
     entropy_coefficient: Any
     value_coefficient: Any
+    initial_log_std: Any
 
 
 @dataclass(frozen=True)
@@ -76,9 +77,9 @@ class Config:
     initial_log_std: float = 0.0
     """Log standard deviation of real-valued actions at the start; it is learnt, and the same in every state."""
     normalise_obs: bool = False
-    """Show the networks each feature of an observation less its mean, over its standard deviation, clipped to +-10."""
+    """Normalise observations by running mean and standard deviation, clipped to +-10."""
     normalise_reward: bool = False
-    """Learn from rewards over the standard deviation of the discounted return, clipped to +-10; returns stay raw."""
+    """Divide rewards by the running standard deviation of the discounted return, clipped to +-10; returns stay raw."""
     truncation: Literal["bootstrap", "terminal"] = "bootstrap"
     """At a time limit: bootstrap from the final observation, or treat it as a terminal state as older work does."""
 
@@ -117,8 +118,8 @@ class Config:
         """Widths of the hidden layers."""
         return self.hidden_sizes or MODEL_SIZES[self.model]
 
-    def playing(self, num_envs: int) -> "Config":
-        """The same agent in other environments, to be watched, not trained."""
+    def for_evaluation(self, num_envs: int) -> "Config":
+        """The same agent in other environments, evaluated instead of trained."""
         return replace(self, num_envs=num_envs, num_minibatches=1)
 
     @property

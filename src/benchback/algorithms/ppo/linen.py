@@ -5,138 +5,100 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
-from flax import linen as nn
-from jaxtyping import Array, Float, Int, Key, Shaped, UInt32
+from jaxtyping import Array, Float, Int, Key, Shaped
 
-from benchback.agent import Agent, Metrics, Weights
+from benchback.agent import Agent, Counter, Data, Environment, HyperParameters, Metrics, Network, Optimiser, Randomness
 from benchback.algorithms.episodes import episode_metrics
-from benchback.algorithms.normalising import Normaliser, absorbed, fresh_normaliser, visible, visible_batch
-from benchback.algorithms.onpolicy import Transition, distribution
+from benchback.algorithms.normalising import (
+    Normaliser,
+    init_normaliser,
+    normalise_batch,
+    normalise_obs,
+    update_normaliser,
+)
+from benchback.algorithms.onpolicy import Transition, action_distribution, bootstrap, to_transitions
 from benchback.algorithms.ppo.config import Config, Hyper
-from benchback.algorithms.ppo.loss import Minibatch, learnable, ppo_loss
+from benchback.algorithms.ppo.loss import Minibatch, make_training_batch, ppo_loss
 from benchback.backends import xla
 from benchback.backends.kernel_gradients import fast_gradients
-from benchback.backends.linen import LAYOUT, MLP
+from benchback.backends.linen import LAYOUT, ActorCritic, with_log_std
 from benchback.envs.interface import Env, EnvState, Step
 from benchback.math import jax as math
 
 
-class ActorCritic(nn.Module):
-    """Separate towers for policy and value."""
-
-    hidden: tuple[int, ...]
-    num_actions: int
-    dtype: jnp.dtype
-    initial_log_std: float | None
-    """Of real-valued actions; None where they are discrete."""
-
-    def setup(self) -> None:
-        self.actor = MLP(self.hidden, self.num_actions, 0.01, self.dtype)
-        self.critic = MLP(self.hidden, 1, 1.0, self.dtype)
-        if self.initial_log_std is not None:
-            start = nn.initializers.constant(self.initial_log_std)
-            self.log_std = self.param("log_std", start, (self.num_actions,), self.dtype)
-
-    def __call__(self, obs: Shaped[Array, "B O"]) -> tuple[Float[Array, "B P"], Float[Array, "B"]]:
-        return self.policy(obs), self.value(obs)
-
-    def policy(self, obs: Shaped[Array, "B O"]) -> Float[Array, "B P"]:
-        out = self.actor(obs)
-        return out if self.initial_log_std is None else math.gaussian.parameters(out, self.log_std)
-
-    def value(self, obs: Shaped[Array, "B O"]) -> Float[Array, "B"]:
-        return self.critic(obs).squeeze(-1)
-
-
 class State(NamedTuple):
-    params: Any
-    adam: optax.ScaleByAdamState
-    normaliser: Normaliser | tuple[()]
-    env: EnvState
-    key: Key[Array, ""]
-    hyper: Hyper
+    params: Network[Any]
+    adam: Optimiser[math.AdamState]
+    adam_count: Counter[Int[Array, ""]]
+    normaliser: Data[Normaliser | tuple[()]]
+    env: Environment[EnvState]
+    key: Randomness[Key[Array, ""]]
+    hyper: HyperParameters[Hyper]
 
 
 def make(config: Config, env: Env) -> Agent:
     dtype = xla.dtype(config.dtype)
-    policy = distribution(math, env.actions)
-    initial_log_std = None if env.actions.kind == "discrete" else config.initial_log_std
-    model = ActorCritic(config.hidden, env.actions.size, dtype, initial_log_std)
+    distribution = action_distribution(math, env.actions)
+    model = ActorCritic(config.hidden, env.actions.size, dtype, continuous=env.actions.kind == "box")
     optimiser = math.adam(
-        anneal=config.anneal,
-        steps_per_iteration=config.updates_per_iteration,
-        num_iterations=config.num_iterations,
+        anneal=config.anneal, steps_per_iteration=config.updates_per_iteration, num_iterations=config.num_iterations
     )
 
-    @jax.jit
-    def fresh(seed: UInt32[Array | np.ndarray | np.uint32, ""]) -> tuple[Any, ...]:
-        key, model_key, env_key = jax.random.split(jax.random.key(seed), 3)
-        params = model.init(model_key, jnp.zeros((1, env.observation_size)))["params"]
-        normaliser = fresh_normaliser(math, config, env.observation_size, dtype)
-        return params, optimiser.init(params), normaliser, env.reset(env_key), key
+    def init(key: Key[Array, ""], hyper: Hyper) -> State:
+        hyper = xla.as_data(hyper, dtype)
+        key, model_key, env_key = jax.random.split(key, 3)
+        params = model.init(model_key, jnp.zeros((1, *env.observation_shape)))["params"]
+        params = with_log_std(params, hyper.initial_log_std)
+        normaliser = init_normaliser(math, config, env.observation_shape, dtype)
+        count = jnp.zeros((), jnp.int32)
+        return State(params, optimiser.init(params), count, normaliser, env.reset(env_key), key, hyper)
 
-    def init(seed: int, weights: Weights | None = None) -> State:
-        with xla.optimising(False):
-            parts = fresh(np.uint32(seed))
-        return xla.transplant(LAYOUT, weights, State(*parts, hyper=xla.as_data(config.hyper, dtype)))
+    def policy(params: Any, obs: Shaped[Array, "B *O"]) -> Any:
+        return model.apply({"params": params}, obs, method="policy")
+
+    def value(params: Any, obs: Shaped[Array, "B *O"]) -> Any:
+        return model.apply({"params": params}, obs, method="value")
 
     def rollout(state: State) -> tuple[State, Transition]:
         key, env_key, action_key = jax.random.split(state.key, 3)
         env_noise = env.draw(env_key, config.num_steps)
-        action_noise = policy.noise(action_key, (config.num_steps, config.num_envs, env.actions.size), dtype)
+        action_noise = distribution.noise(action_key, (config.num_steps, config.num_envs, env.actions.size), dtype)
         state, seen = jax.lax.scan(rollout_step, state._replace(key=key), (env_noise, action_noise))
-        return state, appraise(state.params, state.normaliser, *seen)
+        return state, finish_rollout(state, *seen)
 
     def rollout_step(state: State, noise: tuple[Any, Float[Array, "E A"]]) -> tuple[State, tuple[Any, ...]]:
         env_noise, action_noise = noise
         obs = state.env.obs
-        head: Any = model.apply({"params": state.params}, visible(math, state.normaliser, obs), method="policy")
-        action = policy.sample(head, action_noise)
+        policy_params = policy(state.params, normalise_obs(math, state.normaliser, obs))
+        action = distribution.sample(policy_params, action_noise)
         env_state, step = env.step(state.env, action, env_noise)
-        return state._replace(env=env_state), (obs, action, head, step._replace(obs=None))
-
-    def values(params: Any, normaliser: Any, obs: Shaped[Array, "T E O"]) -> Float[Array, "T E"]:
-        rows = visible(math, normaliser, obs).reshape(-1, env.observation_size)
-        value: Any = model.apply({"params": params}, rows, method="value")
-        return value.reshape(obs.shape[:-1])
-
-    def no_values(params: Any, normaliser: Any, obs: Shaped[Array, "T E O"]) -> Float[Array, "T E"]:
-        return jnp.zeros(obs.shape[:-1], dtype)
+        return state._replace(env=env_state), (obs, action, policy_params, step._replace(obs=None))
 
     # Nothing in a step needs a value: those of all steps cost less in one go, outside the loop.
-    def appraise(
-        params: Any,
-        normaliser: Normaliser | tuple[()],
-        obs: Shaped[Array, "T E O"],
-        action: Shaped[Array, "T E *A"],
-        head: Float[Array, "T E P"],
-        step: Step,
-    ) -> Transition:
-        final_value = jax.lax.cond(step.truncated.any(), values, no_values, params, normaliser, step.final_obs)
-        return Transition(
-            obs=obs,
-            action=action,
-            log_prob=policy.log_prob(head, action),
-            value=values(params, normaliser, obs),
-            reward=step.reward,
-            terminated=step.terminated,
-            truncated=step.truncated,
-            final_value=final_value,
-            episode_return=step.episode_return,
-            episode_length=step.episode_length,
-        )
+    def finish_rollout(state: State, obs: Any, action: Any, policy_params: Any, step: Step) -> Transition:
+        log_prob = distribution.log_prob(policy_params, action)
+        networks = state.params, state.normaliser
+        final_value = jax.lax.cond(step.truncated.any(), values, no_values, *networks, step.final_obs)
+        return to_transitions(obs, action, log_prob, values(*networks, obs), final_value, step)
+
+    def values(params: Any, normaliser: Any, obs: Shaped[Array, "T E *O"]) -> Float[Array, "T E"]:
+        rows = normalise_obs(math, normaliser, obs).reshape(-1, *env.observation_shape)
+        return value(params, rows).reshape(obs.shape[:2])
+
+    def no_values(params: Any, normaliser: Any, obs: Shaped[Array, "T E *O"]) -> Float[Array, "T E"]:
+        return jnp.zeros(obs.shape[:2], dtype)
 
     def learn(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
         def objective(params: Any) -> tuple[Float[Array, ""], Metrics]:
-            head, value = fast_gradients(partial(model.apply, {"params": params}))(minibatch.obs)
-            return ppo_loss(math, policy, head, value, minibatch, state.hyper, config)
+            outputs = fast_gradients(partial(model.apply, {"params": params}))(minibatch.obs)
+            return ppo_loss(math, distribution, *outputs, minibatch, state.hyper, config)
 
         gradient, metrics = jax.grad(objective, has_aux=True)(state.params)
-        step, adam = optimiser.update(gradient, state.adam, hyper=state.hyper)
+        step, adam = optimiser.update(gradient, state.adam, count=state.adam_count, hyper=state.hyper)
         params = optax.apply_updates(state.params, step)
-        return state._replace(params=params, adam=adam), metrics | {"grad_norm": optax.tree.norm(gradient)}
+        state = state._replace(params=params, adam=adam, adam_count=state.adam_count + 1)
+        return state, metrics | {"grad_norm": optax.tree.norm(gradient)}
 
     def minibatch_step(
         carry: tuple[State, Minibatch], index: Int[Array, "B"]
@@ -146,9 +108,13 @@ def make(config: Config, env: Env) -> Agent:
         return (state, data), metrics
 
     def update(state: State, batch: Transition) -> tuple[State, Metrics]:
-        last_obs = visible(math, state.normaliser, state.env.obs)
-        last_value = model.apply({"params": state.params}, last_obs, method="value")
-        data = learnable(math, visible_batch(math, state.normaliser, batch), last_value, state.hyper, config)
+        normaliser, hyper = state.normaliser, state.hyper
+        last_value = value(state.params, normalise_obs(math, normaliser, state.env.obs))
+        seen = normalise_batch(math, normaliser, batch)
+        next_value, terminated = bootstrap(math, seen, last_value, config.truncation)
+        advantage = math.gae(
+            seen.reward, seen.value, next_value, terminated, seen.done, gamma=hyper.gamma, lam=hyper.gae_lambda
+        )
         key, shuffle_key = jax.random.split(state.key)
         index = math.minibatch_indices(
             shuffle_key,
@@ -156,15 +122,12 @@ def make(config: Config, env: Env) -> Agent:
             num_epochs=config.num_epochs,
             num_minibatches=config.num_minibatches,
         )
-        (state, _), losses = jax.lax.scan(minibatch_step, (state._replace(key=key), data), index)
-        state = state._replace(normaliser=absorbed(math, state.normaliser, batch, state.hyper.gamma))
+        carry = state._replace(key=key), make_training_batch(seen, advantage)
+        (state, _), losses = jax.lax.scan(minibatch_step, carry, index)
+        state = state._replace(normaliser=update_normaliser(math, normaliser, batch, hyper.gamma))
         return state, jax.tree.map(jnp.mean, losses) | episode_metrics(math, batch)
 
-    def act(state: State, obs: Shaped[Array, "B O"]) -> Shaped[Array, "B *A"]:
-        head: Any = model.apply({"params": state.params}, visible(math, state.normaliser, obs), method="policy")
-        return policy.greedy(head)
+    def act(state: State, memory: tuple[()], obs: Shaped[Array, "B *O"]) -> tuple[tuple[()], Shaped[Array, "B *A"]]:
+        return memory, distribution.greedy(policy(state.params, normalise_obs(math, state.normaliser, obs)))
 
-    def export(state: State) -> Weights:
-        return xla.export(LAYOUT, state)
-
-    return Agent(init=init, rollout=rollout, update=update, learn=learn, act=act, export=export)
+    return xla.agent(State, LAYOUT, config, env, init=init, rollout=rollout, update=update, learn=learn, act=act)

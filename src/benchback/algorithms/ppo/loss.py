@@ -7,7 +7,7 @@ neither framework, so it cannot make two backends differ.
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from benchback.algorithms.onpolicy import Transition, advantages
+from benchback.algorithms.onpolicy import Transition
 from benchback.algorithms.ppo.config import Config, Hyper
 
 
@@ -22,34 +22,30 @@ class Minibatch(NamedTuple):
     target: Any
 
 
-def learnable(math: ModuleType, batch: Transition, last_value: Any, hyper: Hyper, config: Config) -> Minibatch:
-    """The rollout with advantages and value targets, flattened to one row per environment step."""
-    advantage = advantages(math, batch, last_value, hyper, config.truncation)
+def make_training_batch(batch: Transition, advantage: Any) -> Minibatch:
+    """The rollout with its advantages and value targets, flattened to one row per environment step."""
     rows = Minibatch(batch.obs, batch.action, batch.log_prob, batch.value, advantage, advantage + batch.value)
-    return Minibatch(*(x.reshape(config.batch_size, *x.shape[2:]) for x in rows))
+    return Minibatch(*(x.reshape(-1, *x.shape[2:]) for x in rows))
 
 
 def ppo_loss(
     math: ModuleType,
-    policy: ModuleType,
-    head: Any,
+    distribution: ModuleType,
+    policy_params: Any,
     value: Any,
     minibatch: Minibatch,
     hyper: Hyper,
     config: Config,
 ) -> tuple[Any, dict[str, Any]]:
-    """Surrogate + value_coefficient x value loss - entropy_coefficient x entropy, and its parts.
-
-    `policy` is the distribution and `head` what the network emits for it.
-    """
-    log_ratio = policy.log_prob(head, minibatch.action) - minibatch.log_prob
+    """Surrogate + value_coefficient x value loss - entropy_coefficient x entropy, and its parts."""
+    log_ratio = distribution.log_prob(policy_params, minibatch.action) - minibatch.log_prob
     advantage = math.standardise(minibatch.advantage)
     policy_loss = math.clipped_surrogate(log_ratio, advantage, hyper.clip)
     if config.clip_value:
         value_loss = math.clipped_value_loss(value, minibatch.value, minibatch.target, hyper.clip)
     else:
         value_loss = 0.5 * ((value - minibatch.target) ** 2).mean()
-    entropy = policy.entropy(head).mean()
+    entropy = distribution.entropy(policy_params).mean()
     loss = policy_loss + hyper.value_coefficient * value_loss - hyper.entropy_coefficient * entropy
     return loss, {
         "loss": loss,

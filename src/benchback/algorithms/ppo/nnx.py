@@ -4,56 +4,40 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from flax import nnx
-from jaxtyping import Array, Float, Int, Key, Shaped, UInt32
+from jaxtyping import Array, Float, Int, Key, Shaped
 
-from benchback.agent import Agent, Metrics, Weights
+from benchback.agent import Agent, Counter, Data, Environment, HyperParameters, Metrics, Network, Optimiser, Randomness
 from benchback.algorithms.episodes import episode_metrics
-from benchback.algorithms.normalising import Normaliser, absorbed, fresh_normaliser, visible, visible_batch
-from benchback.algorithms.onpolicy import Transition, distribution
+from benchback.algorithms.normalising import (
+    Normaliser,
+    init_normaliser,
+    normalise_batch,
+    normalise_obs,
+    update_normaliser,
+)
+from benchback.algorithms.onpolicy import Transition, action_distribution, bootstrap, to_transitions
 from benchback.algorithms.ppo.config import Config, Hyper
-from benchback.algorithms.ppo.loss import Minibatch, learnable, ppo_loss
+from benchback.algorithms.ppo.loss import Minibatch, make_training_batch, ppo_loss
+from benchback.backends import nnx as backend
 from benchback.backends import xla
 from benchback.backends.kernel_gradients import fast_gradients
-from benchback.backends.nnx import MLP, exported, transplant
+from benchback.backends.nnx import ActorCritic
 from benchback.envs.interface import Env, EnvState, Step
 from benchback.math import jax as math
 
 
-class ActorCritic(nnx.Module):
-    """Separate towers for policy and value."""
-
-    def __init__(
-        self,
-        observation_size: int,
-        hidden: tuple[int, ...],
-        num_actions: int,
-        dtype: jnp.dtype,
-        initial_log_std: float | None,
-        *,
-        rngs: nnx.Rngs,
-    ) -> None:
-        self.actor = MLP(observation_size, hidden, num_actions, 0.01, dtype, rngs=rngs)
-        self.critic = MLP(observation_size, hidden, 1, 1.0, dtype, rngs=rngs)
-        # Of real-valued actions.
-        if initial_log_std is not None:
-            self.log_std = nnx.Param(jnp.full(num_actions, initial_log_std, dtype))
-
-    def __call__(self, obs: Shaped[Array, "B O"]) -> tuple[Float[Array, "B P"], Float[Array, "B"]]:
-        return self.policy(obs), self.value(obs)
-
-    def policy(self, obs: Shaped[Array, "B O"]) -> Float[Array, "B P"]:
-        out = self.actor(obs)
-        return math.gaussian.parameters(out, self.log_std[...]) if hasattr(self, "log_std") else out
-
-    def value(self, obs: Shaped[Array, "B O"]) -> Float[Array, "B"]:
-        return self.critic(obs).squeeze(-1)
-
-
 class State(nnx.Pytree):
     """All that changes, each part an object or a variable that is assigned to."""
+
+    model: Network[ActorCritic]
+    adam: Optimiser[nnx.Optimizer]
+    adam_count: Counter[nnx.Variable]
+    normaliser: Data[nnx.Variable]
+    env: Environment[nnx.Variable]
+    key: Randomness[nnx.Variable]
+    hyper: HyperParameters[nnx.Variable]
 
     def __init__(
         self,
@@ -66,6 +50,7 @@ class State(nnx.Pytree):
     ) -> None:
         self.model = model
         self.adam = adam
+        self.adam_count = nnx.Variable(jnp.zeros((), jnp.int32))
         self.normaliser = nnx.Variable(normaliser)
         self.env = nnx.Variable(env)
         self.key = nnx.Variable(key)
@@ -74,41 +59,28 @@ class State(nnx.Pytree):
 
 def make(config: Config, env: Env) -> Agent:
     dtype = xla.dtype(config.dtype)
-    policy = distribution(math, env.actions)
-    initial_log_std = None if env.actions.kind == "discrete" else config.initial_log_std
+    distribution = action_distribution(math, env.actions)
     optimiser = math.adam(
-        anneal=config.anneal,
-        steps_per_iteration=config.updates_per_iteration,
-        num_iterations=config.num_iterations,
+        anneal=config.anneal, steps_per_iteration=config.updates_per_iteration, num_iterations=config.num_iterations
     )
 
-    @nnx.jit
-    def fresh(seed: UInt32[Array | np.ndarray | np.uint32, ""]) -> tuple[Any, ...]:
-        key, model_key, env_key = jax.random.split(jax.random.key(seed), 3)
-        model = ActorCritic(
-            env.observation_size,
-            config.hidden,
-            env.actions.size,
-            dtype,
-            initial_log_std,
-            rngs=nnx.Rngs(params=model_key),
-        )
+    def init(key: Key[Array, ""], hyper: Hyper) -> State:
+        hyper = xla.as_data(hyper, dtype)
+        key, model_key, env_key = jax.random.split(key, 3)
+        log_std = None if env.actions.kind == "discrete" else hyper.initial_log_std
+        rngs = nnx.Rngs(params=model_key)
+        model = ActorCritic(env.observation_size, config.hidden, env.actions.size, dtype, log_std, rngs=rngs)
         adam = nnx.Optimizer(model, optimiser, wrt=nnx.Param)
-        normaliser = fresh_normaliser(math, config, env.observation_size, dtype)
-        return model, adam, normaliser, env.reset(env_key), key
-
-    def init(seed: int, weights: Weights | None = None) -> State:
-        with xla.optimising(False):
-            parts = fresh(np.uint32(seed))
-        return transplant(weights, State(*parts, hyper=xla.as_data(config.hyper, dtype)))
+        normaliser = init_normaliser(math, config, env.observation_shape, dtype)
+        return State(model, adam, normaliser, env.reset(env_key), key, hyper)
 
     def rollout(state: State) -> tuple[State, Transition]:
         key, env_key, action_key = jax.random.split(state.key.get_value(), 3)
         state.key.set_value(key)
         env_noise = env.draw(env_key, config.num_steps)
-        action_noise = policy.noise(action_key, (config.num_steps, config.num_envs, env.actions.size), dtype)
+        action_noise = distribution.noise(action_key, (config.num_steps, config.num_envs, env.actions.size), dtype)
         state, seen = rollout_steps(state, (env_noise, action_noise))
-        return state, appraise(state.model, state.normaliser.get_value(), *seen)
+        return state, finish_rollout(state, *seen)
 
     # Tree mode (graph=False) suffices where nothing is shared, and costs half where nothing is compiled.
     @nnx.scan(graph=False, in_axes=(nnx.Carry, 0), out_axes=(nnx.Carry, 0))
@@ -116,51 +88,37 @@ def make(config: Config, env: Env) -> Agent:
         env_noise, action_noise = noise
         env_state = state.env.get_value()
         obs = env_state.obs
-        head = state.model.policy(visible(math, state.normaliser.get_value(), obs))
-        action = policy.sample(head, action_noise)
+        policy_params = state.model.policy(normalise_obs(math, state.normaliser.get_value(), obs))
+        action = distribution.sample(policy_params, action_noise)
         env_state, step = env.step(env_state, action, env_noise)
         state.env.set_value(env_state)
-        return state, (obs, action, head, step._replace(obs=None))
-
-    def values(model: ActorCritic, normaliser: Any, obs: Shaped[Array, "T E O"]) -> Float[Array, "T E"]:
-        rows = visible(math, normaliser, obs).reshape(-1, env.observation_size)
-        return model.value(rows).reshape(obs.shape[:-1])
-
-    def no_values(model: ActorCritic, normaliser: Any, obs: Shaped[Array, "T E O"]) -> Float[Array, "T E"]:
-        return jnp.zeros(obs.shape[:-1], dtype)
+        return state, (obs, action, policy_params, step._replace(obs=None))
 
     # Nothing in a step needs a value: those of all steps cost less in one go, outside the loop.
-    def appraise(
-        model: ActorCritic,
-        normaliser: Normaliser | tuple[()],
-        obs: Shaped[Array, "T E O"],
-        action: Shaped[Array, "T E *A"],
-        head: Float[Array, "T E P"],
-        step: Step,
-    ) -> Transition:
-        final_value = jax.lax.cond(step.truncated.any(), values, no_values, model, normaliser, step.final_obs)
-        return Transition(
-            obs=obs,
-            action=action,
-            log_prob=policy.log_prob(head, action),
-            value=values(model, normaliser, obs),
-            reward=step.reward,
-            terminated=step.terminated,
-            truncated=step.truncated,
-            final_value=final_value,
-            episode_return=step.episode_return,
-            episode_length=step.episode_length,
-        )
+    def finish_rollout(state: State, obs: Any, action: Any, policy_params: Any, step: Step) -> Transition:
+        log_prob = distribution.log_prob(policy_params, action)
+        networks = state.model, state.normaliser.get_value()
+        final_value = jax.lax.cond(step.truncated.any(), values, no_values, *networks, step.final_obs)
+        return to_transitions(obs, action, log_prob, values(*networks, obs), final_value, step)
+
+    def values(model: ActorCritic, normaliser: Any, obs: Shaped[Array, "T E *O"]) -> Float[Array, "T E"]:
+        rows = normalise_obs(math, normaliser, obs).reshape(-1, *env.observation_shape)
+        return model.value(rows).reshape(obs.shape[:2])
+
+    def no_values(model: ActorCritic, normaliser: Any, obs: Shaped[Array, "T E *O"]) -> Float[Array, "T E"]:
+        return jnp.zeros(obs.shape[:2], dtype)
 
     def learn(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
         hyper = state.hyper.get_value()
 
         def objective(model: ActorCritic) -> tuple[Float[Array, ""], Metrics]:
-            head, value = fast_gradients(model)(minibatch.obs)
-            return ppo_loss(math, policy, head, value, minibatch, hyper, config)
+            outputs = fast_gradients(model)(minibatch.obs)
+            return ppo_loss(math, distribution, *outputs, minibatch, hyper, config)
 
         gradient, metrics = nnx.grad(objective, has_aux=True)(state.model)
-        state.adam.update(state.model, gradient, hyper=hyper)
+        count = state.adam_count.get_value()
+        state.adam.update(state.model, gradient, count=count, hyper=hyper)
+        state.adam_count.set_value(count + 1)
         return state, metrics | {"grad_norm": optax.tree.norm(gradient)}
 
     @nnx.scan(graph=False, in_axes=(nnx.Carry, None, 0), out_axes=(nnx.Carry, 0))
@@ -169,8 +127,12 @@ def make(config: Config, env: Env) -> Agent:
 
     def update(state: State, batch: Transition) -> tuple[State, Metrics]:
         normaliser, hyper = state.normaliser.get_value(), state.hyper.get_value()
-        last_value = state.model.value(visible(math, normaliser, state.env.get_value().obs))
-        data = learnable(math, visible_batch(math, normaliser, batch), last_value, hyper, config)
+        last_value = state.model.value(normalise_obs(math, normaliser, state.env.get_value().obs))
+        seen = normalise_batch(math, normaliser, batch)
+        next_value, terminated = bootstrap(math, seen, last_value, config.truncation)
+        advantage = math.gae(
+            seen.reward, seen.value, next_value, terminated, seen.done, gamma=hyper.gamma, lam=hyper.gae_lambda
+        )
         key, shuffle_key = jax.random.split(state.key.get_value())
         state.key.set_value(key)
         index = math.minibatch_indices(
@@ -179,14 +141,11 @@ def make(config: Config, env: Env) -> Agent:
             num_epochs=config.num_epochs,
             num_minibatches=config.num_minibatches,
         )
-        state, losses = minibatch_steps(state, data, index)
-        state.normaliser.set_value(absorbed(math, normaliser, batch, hyper.gamma))
+        state, losses = minibatch_steps(state, make_training_batch(seen, advantage), index)
+        state.normaliser.set_value(update_normaliser(math, normaliser, batch, hyper.gamma))
         return state, jax.tree.map(jnp.mean, losses) | episode_metrics(math, batch)
 
-    def act(state: State, obs: Shaped[Array, "B O"]) -> Shaped[Array, "B *A"]:
-        return policy.greedy(state.model.policy(visible(math, state.normaliser.get_value(), obs)))
+    def act(state: State, memory: tuple[()], obs: Shaped[Array, "B *O"]) -> tuple[tuple[()], Shaped[Array, "B *A"]]:
+        return memory, distribution.greedy(state.model.policy(normalise_obs(math, state.normaliser.get_value(), obs)))
 
-    def export(state: State) -> Weights:
-        return exported(state)
-
-    return Agent(init=init, rollout=rollout, update=update, learn=learn, act=act, export=export)
+    return backend.agent(State, config, env, init=init, rollout=rollout, update=update, learn=learn, act=act)

@@ -168,9 +168,9 @@ def make(config: Config, env: Env) -> Agent:
     def update(state: State, batch: Transition) -> tuple[State, Metrics]:
         replay = math.insert(state.replay, remembered(batch, config))
         key, row_key, noise_key = jax.random.split(state.key, 3)
-        index = math.draw_rows(row_key, replay, (config.gradient_rows,))
+        index = math.sample_indices(row_key, replay, (config.gradient_rows,))
         noise = math.gaussian.noise(noise_key, (config.num_updates, config.minibatch_size, env.actions.size), dtype)
-        data = minibatches(math.replayed(replay, index), noise, config)
+        data = minibatches(math.gather(replay, index), noise, config)
         state = state._replace(replay=replay, key=key)
         state, losses = jax.lax.cond(replay.inserted >= config.update_after, gradient_steps, no_steps, state, data)
         return state, losses | episode_metrics(math, batch)

@@ -52,7 +52,7 @@ def minibatches(rows: Experience, noise: Any, config: Config) -> Minibatch:
 
 def smoothed(math: ModuleType, action: Any, noise: Any, bounds: Any, hyper: Hyper) -> Any:
     """The target policy's action with clipped normal noise, within the bounds."""
-    return math.blur(action, math.smoothing_noise(noise, hyper.target_noise, hyper.target_noise_clip), bounds)
+    return math.add_noise(action, math.smoothing_noise(noise, hyper.target_noise, hyper.target_noise_clip), bounds)
 
 
 def critic_target(math: ModuleType, values: tuple[Any, Any], minibatch: Minibatch, hyper: Hyper) -> Any:

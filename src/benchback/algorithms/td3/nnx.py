@@ -173,9 +173,9 @@ def make(config: Config, env: Env) -> Agent:
     def update(state: State, batch: Transition) -> tuple[State, Metrics]:
         replay = math.insert(state.replay.get_value(), remembered(batch, config))
         key, row_key, noise_key = jax.random.split(state.key.get_value(), 3)
-        index = math.draw_rows(row_key, replay, (config.gradient_rows,))
+        index = math.sample_indices(row_key, replay, (config.gradient_rows,))
         noise = math.gaussian.noise(noise_key, (config.num_updates, config.minibatch_size, env.actions.size), dtype)
-        data = minibatches(math.replayed(replay, index), noise, config)
+        data = minibatches(math.gather(replay, index), noise, config)
         state.replay.set_value(replay)
         state.key.set_value(key)
         # nnx.cond wraps its branches anew at each call: where nothing is compiled, each call would compile them.

@@ -175,10 +175,10 @@ def make(config: Config, env: Env, put: Replace = pytorch.keep) -> Agent:
         replay = math.insert(state.replay, remembered(batch, config))
         if replay.inserted < config.update_after:
             return state, unknown(METRICS) | episode_metrics(math, batch)
-        index = math.draw_rows(state.generator, replay, (config.gradient_rows,))
+        index = math.sample_indices(state.generator, replay, (config.gradient_rows,))
         shape = config.num_updates, config.minibatch_size, env.actions.size
         noise = math.gaussian.noise(state.generator, shape, dtype)
-        data = minibatches(math.replayed(replay, index), noise, config)
+        data = minibatches(math.gather(replay, index), noise, config)
         # The only wait for the device: from here on Python counts along.
         count = int(state.critic_adam.count)
         losses = [gradient_step(state, Minibatch(*row), count + i) for i, row in enumerate(zip(*data, strict=True))]

@@ -94,8 +94,8 @@ class Config:
         """Widths of the hidden layers."""
         return self.hidden_sizes or SIZES[self.model]
 
-    def playing(self, num_envs: int) -> "Config":
-        """The same agent in other environments, to be watched, not trained."""
+    def for_evaluation(self, num_envs: int) -> "Config":
+        """The same agent in other environments, evaluated instead of trained."""
         return replace(self, num_envs=num_envs)
 
     @property

@@ -1,8 +1,8 @@
 """The JAX twin: every public name of its modules, in one namespace."""
 
 from benchback.math.jax import categorical, gaussian
-from benchback.math.jax.action_values import chosen, epsilon_greedy, epsilon_noise
-from benchback.math.jax.bounded import ActingNoise, Bounds, acting_noise, blur, bounds, explore, squash
+from benchback.math.jax.action_values import epsilon_greedy, epsilon_noise, q_of_action
+from benchback.math.jax.bounded import ActingNoise, Bounds, acting_noise, add_noise, bounds, explore, squash
 from benchback.math.jax.losses import (
     approximate_kl,
     clip_fraction,
@@ -10,38 +10,36 @@ from benchback.math.jax.losses import (
     clipped_value_loss,
     standardise,
 )
-from benchback.math.jax.normalisers import Moments, absorb, no_moments, normalise, rescale
-from benchback.math.jax.optimisers import adam
-from benchback.math.jax.replay import Replay, draw_rows, empty_replay, insert, replayed
+from benchback.math.jax.normalisers import Moments, no_moments, normalise, rescale, update_moments
+from benchback.math.jax.optimisers import AdamState, adam
+from benchback.math.jax.replay import Replay, empty_replay, gather, insert, sample_indices
 from benchback.math.jax.returns import discounted_return, gae, mean_where, successor_value
 from benchback.math.jax.schedules import linear_anneal, linear_ramp
 from benchback.math.jax.shuffles import minibatch_indices, permutation, take
-from benchback.math.jax.targets import constant, polyak, smoothing_noise, twin_target
+from benchback.math.jax.targets import polyak, smoothing_noise, stop_gradient, twin_target
 
 __all__ = [
     "ActingNoise",
+    "AdamState",
     "Bounds",
     "Moments",
     "Replay",
-    "absorb",
     "acting_noise",
     "adam",
+    "add_noise",
     "approximate_kl",
-    "blur",
     "bounds",
     "categorical",
-    "chosen",
     "clip_fraction",
     "clipped_surrogate",
     "clipped_value_loss",
-    "constant",
     "discounted_return",
-    "draw_rows",
     "empty_replay",
     "epsilon_greedy",
     "epsilon_noise",
     "explore",
     "gae",
+    "gather",
     "gaussian",
     "insert",
     "linear_anneal",
@@ -52,12 +50,15 @@ __all__ = [
     "normalise",
     "permutation",
     "polyak",
-    "replayed",
+    "q_of_action",
     "rescale",
+    "sample_indices",
     "smoothing_noise",
     "squash",
     "standardise",
+    "stop_gradient",
     "successor_value",
     "take",
     "twin_target",
+    "update_moments",
 ]

@@ -7,7 +7,7 @@ from jaxtyping import Array, Float, Int, Key
 from benchback.math.jax.categorical import greedy
 
 
-def chosen(value: Float[Array, "*B A"], action: Int[Array, "*B"]) -> Float[Array, "*B"]:
+def q_of_action(value: Float[Array, "*B A"], action: Int[Array, "*B"]) -> Float[Array, "*B"]:
     """value[action].
 
     A masked sum instead of a gather: the gradient of a gather is a scatter, which XLA runs serially on CPU.

@@ -35,7 +35,7 @@ def squash(head: Float[Array, "*B A"], bounds: Bounds) -> Float[Array, "*B A"]:
     return 0.5 * (bounds.low + bounds.high) + 0.5 * (bounds.high - bounds.low) * jnp.tanh(head)
 
 
-def blur(action: Float[Array, "*B A"], noise: Float[Array, "*B A"], bounds: Bounds) -> Float[Array, "*B A"]:
+def add_noise(action: Float[Array, "*B A"], noise: Float[Array, "*B A"], bounds: Bounds) -> Float[Array, "*B A"]:
     """clip(a + h z, low, high): noise z counts in halves h of the distance between the bounds."""
     return jnp.clip(action + 0.5 * (bounds.high - bounds.low) * noise, bounds.low, bounds.high)
 
@@ -56,4 +56,4 @@ def explore(
 ) -> Float[Array, "E A"]:
     """The action blurred by `scale` times normal noise; uniform over all actions while at random."""
     anywhere = bounds.low + (bounds.high - bounds.low) * noise.uniform
-    return jnp.where(noise.at_random, anywhere, blur(action, scale * noise.normal, bounds))
+    return jnp.where(noise.at_random, anywhere, add_noise(action, scale * noise.normal, bounds))

@@ -27,7 +27,7 @@ def no_moments(shape: tuple[int, ...], dtype: jnp.dtype) -> Moments:
     return Moments(jnp.zeros((), dtype), jnp.zeros(shape, dtype), jnp.ones(shape, dtype))
 
 
-def absorb(moments: Moments, x: Shaped[Array, "..."]) -> Moments:
+def update_moments(moments: Moments, x: Shaped[Array, "..."]) -> Moments:
     """The statistics after the rows of `x`, `[..., *F]`, as if all rows had been seen at once.
 
     With s the share of the new rows: mean + s delta, (1 - s) variance + s variance' + s (1 - s) delta^2 (Chan,

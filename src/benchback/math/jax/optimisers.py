@@ -1,12 +1,20 @@
 """Adam behind a global-norm clip, with hyper-parameters that are data."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
+from jaxtyping import Array, Int
 
 from benchback.math.jax.schedules import linear_anneal
+
+
+class AdamState(NamedTuple):
+    """Moments of the gradient, in the structure of the parameters. How many it has seen is counted apart."""
+
+    mean: Any
+    variance: Any
 
 
 def adam(
@@ -17,31 +25,32 @@ def adam(
     clip: bool = True,
     rate: str = "learning_rate",
 ) -> optax.GradientTransformationExtraArgs:
-    """Clipped Adam (Kingma & Ba 2015) as an optax transformation; `update(..., hyper=hyper)`.
+    """Clipped Adam (Kingma & Ba 2015) as an optax transformation; `update(..., count=count, hyper=hyper)`.
 
     Its floats arrive with every update instead of being baked in, so that agents that differ in them
-    share one program. Gradients g become min(1, c / |g|) g before they enter the moments, if `clip`; the step size
-    is the hyper-parameter named `rate`.
+    share one program; so does the count of earlier updates, which is the same for all of them. Gradients g become
+    min(1, c / |g|) g before they enter the moments, if `clip`; the step size is the hyper-parameter named `rate`.
     """
 
-    def init(params: Any) -> Any:
-        return optax.scale_by_adam().init(params)
+    def init(params: Any) -> AdamState:
+        return AdamState(jax.tree.map(jnp.zeros_like, params), jax.tree.map(jnp.zeros_like, params))
 
-    def update(updates: Any, state: Any, params: Any = None, **data: Any) -> tuple[Any, Any]:
-        hyper = data["hyper"]
-        learning_rate = getattr(hyper, rate)
-        if anneal:
-            learning_rate = linear_anneal(
-                learning_rate,
-                jnp.asarray(state.count),
-                steps_per_iteration=steps_per_iteration,
-                num_iterations=num_iterations,
-            )
-        moments = optax.scale_by_adam(hyper.adam_beta1, hyper.adam_beta2, hyper.adam_epsilon)
+    def update(updates: Any, state: Any, params: Any = None, **data: Any) -> tuple[Any, AdamState]:
+        count, hyper = data["count"], data["hyper"]
         if clip:
             updates = clip_by_global_norm(updates, hyper.max_grad_norm)
-        direction, state = moments.update(updates, state)
-        return jax.tree.map(lambda d: -learning_rate * d, direction), state
+        moments = optax.ScaleByAdamState(count, state.mean, state.variance)
+        scale = optax.scale_by_adam(hyper.adam_beta1, hyper.adam_beta2, hyper.adam_epsilon)
+        direction, moments = scale.update(updates, moments)
+        learning_rate = rate_at(getattr(hyper, rate), count)
+        return jax.tree.map(lambda d: -learning_rate * d, direction), AdamState(moments.mu, moments.nu)
+
+    def rate_at(learning_rate: Any, count: Int[Array, ""]) -> Any:
+        if not anneal:
+            return learning_rate
+        return linear_anneal(
+            learning_rate, count, steps_per_iteration=steps_per_iteration, num_iterations=num_iterations
+        )
 
     return optax.GradientTransformationExtraArgs(init, update)
 

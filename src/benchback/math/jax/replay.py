@@ -12,39 +12,41 @@ from jaxtyping import Array, Int, Key
 
 
 class Replay(NamedTuple):
-    """The last transitions that were inserted."""
+    """The last transitions that were inserted. How many ever were is counted apart: it decides, and decides for all."""
 
     data: Any
     """A record of arrays, `[capacity, ...]`."""
-    inserted: Int[Array, ""]
-    """Transitions ever inserted: at most 2^31 - 1."""
 
 
 def empty_replay(example: Any, capacity: int) -> Replay:
     """Room for `capacity` transitions like `example`, a record of arrays of one transition."""
-    room = jax.tree.map(lambda x: jnp.zeros((capacity, *x.shape), x.dtype), example)
-    return Replay(room, jnp.zeros((), jnp.int32))
+    return Replay(jax.tree.map(lambda x: jnp.zeros((capacity, *x.shape), x.dtype), example))
 
 
-def insert(replay: Replay, rows: Any) -> Replay:
-    """The replay after the given rows, `[N, ...]`, oldest first; of more than fit, the last are kept."""
+def insert(replay: Replay, inserted: Int[Array, ""], rows: Any) -> Replay:
+    """The replay, into which `inserted` rows went before, after the given ones, `[N, ...]`, oldest first.
+
+    Of more than fit, the last are kept.
+    """
     capacity, number = _length(replay.data), _length(rows)
     kept = min(number, capacity)
-    at = (replay.inserted + (number - kept) + jnp.arange(kept)) % capacity
+    at = (inserted + (number - kept) + jnp.arange(kept)) % capacity
 
     def write(room: Any, new: Any) -> Any:
         new = new[number - kept :].astype(room.dtype)
         return room.at[at].set(new, mode="promise_in_bounds", unique_indices=True)
 
-    return Replay(jax.tree.map(write, replay.data, rows), replay.inserted + number)
+    return Replay(jax.tree.map(write, replay.data, rows))
 
 
-def draw_rows(key: Key[Array, ""], replay: Replay, shape: tuple[int, ...]) -> Int[Array, "..."]:
+def sample_indices(
+    key: Key[Array, ""], replay: Replay, inserted: Int[Array, ""], shape: tuple[int, ...]
+) -> Int[Array, "..."]:
     """Indices of rows written so far, uniform and with replacement."""
-    return jax.random.randint(key, shape, 0, jnp.minimum(replay.inserted, _length(replay.data)))
+    return jax.random.randint(key, shape, 0, jnp.minimum(inserted, _length(replay.data)))
 
 
-def replayed(replay: Replay, index: Int[Array, "B"]) -> Any:
+def gather(replay: Replay, index: Int[Array, "..."]) -> Any:
     """The given rows."""
     return jax.tree.map(lambda x: x.at[index].get(mode="promise_in_bounds"), replay.data)
 

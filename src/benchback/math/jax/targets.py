@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 
-def constant(x: Float[Array, "*B"]) -> Float[Array, "*B"]:
+def stop_gradient(x: Float[Array, "*B"]) -> Float[Array, "*B"]:
     """`x`, through which no gradient passes."""
     return jax.lax.stop_gradient(x)
 

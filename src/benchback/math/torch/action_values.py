@@ -7,7 +7,7 @@ from torch import Tensor
 from benchback.math.torch.categorical import greedy
 
 
-def chosen(value: Float[Tensor, "*B A"], action: Int[Tensor, "*B"]) -> Float[Tensor, "*B"]:
+def q_of_action(value: Float[Tensor, "*B A"], action: Int[Tensor, "*B"]) -> Float[Tensor, "*B"]:
     """value[action]."""
     return value.gather(-1, action.long().unsqueeze(-1)).squeeze(-1)
 

@@ -35,7 +35,7 @@ def squash(head: Float[Tensor, "*B A"], bounds: Bounds) -> Float[Tensor, "*B A"]
     return 0.5 * (bounds.low + bounds.high) + 0.5 * (bounds.high - bounds.low) * head.tanh()
 
 
-def blur(action: Float[Tensor, "*B A"], noise: Float[Tensor, "*B A"], bounds: Bounds) -> Float[Tensor, "*B A"]:
+def add_noise(action: Float[Tensor, "*B A"], noise: Float[Tensor, "*B A"], bounds: Bounds) -> Float[Tensor, "*B A"]:
     """clip(a + h z, low, high): noise z counts in halves h of the distance between the bounds."""
     return (action + 0.5 * (bounds.high - bounds.low) * noise).clip(bounds.low, bounds.high)
 
@@ -55,4 +55,4 @@ def explore(
 ) -> Float[Tensor, "E A"]:
     """The action blurred by `scale` times normal noise; uniform over all actions while at random."""
     anywhere = bounds.low + (bounds.high - bounds.low) * noise.uniform
-    return torch.where(noise.at_random, anywhere, blur(action, scale * noise.normal, bounds))
+    return torch.where(noise.at_random, anywhere, add_noise(action, scale * noise.normal, bounds))

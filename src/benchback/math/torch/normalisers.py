@@ -28,7 +28,7 @@ def no_moments(shape: tuple[int, ...], dtype: torch.dtype) -> Moments:
     return Moments(torch.zeros((), dtype=dtype), torch.zeros(shape, dtype=dtype), torch.ones(shape, dtype=dtype))
 
 
-def absorb(moments: Moments, x: Shaped[Tensor, "..."]) -> Moments:
+def update_moments(moments: Moments, x: Shaped[Tensor, "..."]) -> Moments:
     """The statistics after the rows of `x`, `[..., *F]`, as if all rows had been seen at once.
 
     With s the share of the new rows: mean + s delta, (1 - s) variance + s variance' + s (1 - s) delta^2 (Chan,

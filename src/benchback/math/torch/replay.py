@@ -4,50 +4,50 @@ Semantics, shared with the JAX twin: row `inserted % capacity` is written next, 
 first; rows are drawn uniformly, with replacement, from those written so far.
 """
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 
-@dataclass
-class Replay:
-    """The last transitions that were inserted; changes in place."""
+class Replay(NamedTuple):
+    """The last transitions that were inserted, written in place. How many ever were is counted apart."""
 
     data: Any
     """A record of tensors, `[capacity, ...]`."""
-    inserted: int
-    """Transitions ever inserted; known to Python, so that asking whether there are enough waits for nothing."""
 
 
 def empty_replay(example: Any, capacity: int) -> Replay:
     """Room for `capacity` transitions like `example`, a record of tensors of one transition."""
     room = (torch.zeros((capacity, *x.shape), dtype=x.dtype, device=x.device) for x in example)
-    return Replay(type(example)(*room), 0)
+    return Replay(type(example)(*room))
 
 
-def insert(replay: Replay, rows: Any) -> Replay:
-    """The replay after the given rows, `[N, ...]`, oldest first; of more than fit, the last are kept."""
+def insert(replay: Replay, inserted: int, rows: Any) -> Replay:
+    """The replay, into which `inserted` rows went before, after the given ones, `[N, ...]`, oldest first.
+
+    Of more than fit, the last are kept. The count is known to Python, so that asking for it waits for nothing.
+    """
     capacity, number = len(replay.data[0]), len(rows[0])
     kept = min(number, capacity)
-    at = (replay.inserted + number - kept) % capacity
+    at = (inserted + number - kept) % capacity
     before_end = min(kept, capacity - at)
     for room, new in zip(replay.data, rows, strict=True):
         new = new[number - kept :]
         room[at : at + before_end].copy_(new[:before_end])
         room[: kept - before_end].copy_(new[before_end:])
-    replay.inserted += number
     return replay
 
 
-def draw_rows(generator: torch.Generator, replay: Replay, shape: tuple[int, ...]) -> Int[Tensor, "..."]:
+def sample_indices(
+    generator: torch.Generator, replay: Replay, inserted: int, shape: tuple[int, ...]
+) -> Int[Tensor, "..."]:
     """Indices of rows written so far, uniform and with replacement."""
-    size = min(replay.inserted, len(replay.data[0]))
+    size = min(inserted, len(replay.data[0]))
     return torch.randint(size, shape, generator=generator, device=generator.device)
 
 
-def replayed(replay: Replay, index: Int[Tensor, "B"]) -> Any:
+def gather(replay: Replay, index: Int[Tensor, "B"]) -> Any:
     """The given rows."""
     return type(replay.data)(*(x.index_select(0, index) for x in replay.data))

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 
-def constant(x: Float[Tensor, "*B"]) -> Float[Tensor, "*B"]:
+def stop_gradient(x: Float[Tensor, "*B"]) -> Float[Tensor, "*B"]:
     """`x`, through which no gradient passes."""
     return x.detach()
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from benchback import envs, registry
-from benchback.agent import Agent, Backend
+from benchback.agent import Agent, Backend, start
 from benchback.algorithms.onpolicy import Transition
 from benchback.algorithms.ppo.config import Config
 from benchback.algorithms.ppo.loss import Minibatch
@@ -62,13 +62,13 @@ def operations(subject: Subject, seed: int = 0) -> dict[str, Callable[[], None]]
     plain = make(config, envs.make(f"{suite}/CartPole-v1", subject.batch, family))
     agent = backend.modes[subject.mode](plain)
     whole = registry.execute(plain, backend, subject.mode, "iteration")
-    forward, closed = forwards(plain, agent, subject, plain.init(seed, None))
+    forward, closed = forwards(plain, agent, subject, start(plain, seed))
     return {
         "forward": waiting(forward, backend),
         "closed": waiting(closed, backend),
-        "collect": threaded(agent.rollout, agent.init(seed, None), backend),
-        "update": threaded(learning(agent, seed), agent.init(seed, None), backend),
-        "step": threaded(whole.iterate, whole.init(seed, None), backend),
+        "collect": threaded(agent.rollout, start(agent, seed), backend),
+        "update": threaded(learning(agent, seed), start(agent, seed), backend),
+        "step": threaded(whole.iterate, start(whole, seed), backend),
     }
 
 
@@ -91,7 +91,7 @@ def waiting(function: Callable[[], Any], backend: Backend) -> Callable[[], None]
 
 def learning(agent: Agent, seed: int) -> Callable[[Any], tuple[Any, Any]]:
     """State -> State, Metrics on a minibatch that a rollout has filled."""
-    _, batch = agent.rollout(agent.init(seed, None))
+    _, batch = agent.rollout(start(agent, seed))
     minibatch = minibatch_of(batch)
     return lambda state: agent.learn(state, minibatch)
 
@@ -109,9 +109,9 @@ def forwards(plain: Agent, agent: Agent, subject: Subject, state: Any) -> tuple[
         return _torch_forwards(plain, subject.mode, state, obs)
     import jax
 
-    closed = jax.jit(lambda obs: plain.act(state, obs))
-    mine = agent.init(0, None)
-    return lambda: agent.act(mine, obs), lambda: closed(obs)
+    closed = jax.jit(lambda obs: plain.act(state, (), obs))
+    mine = start(agent, 0)
+    return lambda: agent.act(mine, (), obs), lambda: closed(obs)
 
 
 def _torch_forwards(plain: Agent, mode: str, state: Any, obs: Any) -> tuple[Callable[[], Any], Callable[[], Any]]:
@@ -121,7 +121,7 @@ def _torch_forwards(plain: Agent, mode: str, state: Any, obs: Any) -> tuple[Call
     model = state.model
 
     def act(model: Any, obs: Any) -> Any:
-        return plain.act(replace(state, model=model), obs)
+        return plain.act(replace(state, model=model), (), obs)
 
     def act_closed(obs: Any) -> Any:
         return act(model, obs)

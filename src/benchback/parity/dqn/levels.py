@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchback.agent import Weights
+from benchback.agent import Weights, start
 from benchback.algorithms.dqn.config import Config
 from benchback.algorithms.dqn.loss import Minibatch
 from benchback.parity import deviation, environment
@@ -28,13 +28,13 @@ def forward(subject: Subject) -> Iterator[Deviation]:
     weights = cases.network(random)
     obs = cases.minibatch(random).obs
     agent = subject.agent(cases.GREEDY)
-    action = subject.fetch({"action": agent.act(agent.init(SEED, weights), subject.place(obs))})["action"]
-    batch = subject.fetch(agent.rollout(agent.init(SEED, weights))[1])
+    action = subject.greedy(agent, start(agent, SEED, weights), obs)
+    batch = subject.fetch(agent.rollout(start(agent, SEED, weights))[1])
     taken = deviation.mismatch(batch.action, oracle.greedy(weights, batch.obs))
     yield from worst([("greedy", deviation.mismatch(action, oracle.greedy(weights, obs))), ("greedy", taken)])
     led_to = environment.successor(np, batch.obs.astype(float), batch.action)
     yield "final_obs", deviation.absolute(batch.final_obs, led_to)
-    yield from initial_weights(agent.export(agent.init(SEED, None)))
+    yield from initial_weights(agent.export(start(agent, SEED)))
 
 
 def initial_weights(weights: Weights) -> Iterator[Deviation]:
@@ -59,7 +59,7 @@ def one_step(subject: Subject) -> Iterator[Deviation]:
 
 def _one_step(subject: Subject, case: cases.Case) -> Iterator[Deviation]:
     agent = subject.agent(case.config)
-    state, metrics = agent.learn(agent.init(SEED, case.weights), subject.place_all(case.minibatch))
+    state, metrics = agent.learn(start(agent, SEED, case.weights), subject.place_all(case.minibatch))
     found = agent.export(state)
     expected, expected_metrics = oracle.learn(case.weights, case.minibatch, case.config)
     yield from deviation.of_metrics(subject.fetch(metrics), expected_metrics)
@@ -79,7 +79,7 @@ def twenty_steps(subject: Subject) -> Iterator[Deviation]:
     """L2: twenty gradient steps, where small differences would add up."""
     expected, minibatches = cases.twenty_steps()
     agent = subject.agent(cases.BASE)
-    state = agent.init(SEED, expected)
+    state = start(agent, SEED, expected)
     deviations = []
     for minibatch in minibatches:
         state, metrics = agent.learn(state, subject.place_all(minibatch))
@@ -129,7 +129,7 @@ def _replay(found: Weights, history: list[oracle.Row], config: Config) -> Iterat
 
 def _history(subject: Subject, weights: Weights, config: Config) -> list[Iteration]:
     agent = subject.agent(config)
-    state = agent.init(SEED, weights)
+    state = start(agent, SEED, weights)
     history = []
     for i in range(1, NUM_ITERATIONS + 1):
         state, batch = agent.rollout(state)

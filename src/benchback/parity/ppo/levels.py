@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchback.agent import Weights
+from benchback.agent import Weights, start
 from benchback.algorithms.ppo.config import Config
 from benchback.parity import deviation, environment
 from benchback.parity.deviation import Deviation, worst
@@ -40,18 +40,18 @@ def _forward(subject: Subject, config: Config, kind: cases.Kind) -> Iterator[Dev
     obs = cases.near(weights, random).obs
     weights, _ = cases.acquainted(weights, config, random)
     agent = subject.agent(config, kind)
-    action = subject.fetch({"action": agent.act(agent.init(SEED, weights), subject.place(obs))})["action"]
+    action = subject.greedy(agent, start(agent, SEED, weights), obs)
     expected = oracle.greedy(weights, oracle.visible(weights, obs))
     yield ("greedy", deviation.mismatch(action, expected)) if kind == "discrete" else _real_action(action, expected)
 
-    batch = subject.fetch(agent.rollout(agent.init(SEED, weights))[1])
+    batch = subject.fetch(agent.rollout(start(agent, SEED, weights))[1])
     seen = oracle.visible(weights, batch.obs)
     yield "log_prob", deviation.relative(batch.log_prob, oracle.log_prob(weights, seen, batch.action), floor=1.0)
     yield "value", deviation.relative(batch.value, oracle.value(weights, seen), floor=1.0)
     final_obs = environment.successor(np, batch.obs.astype(float), batch.action)[batch.truncated]
     final_value = oracle.value(weights, oracle.visible(weights, final_obs))
     yield "final_value", deviation.relative(batch.final_value[batch.truncated], final_value, floor=1.0)
-    yield from initial_weights(agent.export(agent.init(SEED, None)), config)
+    yield from initial_weights(agent.export(start(agent, SEED)), config)
 
 
 def _real_action(found: np.ndarray, expected: np.ndarray) -> Deviation:
@@ -84,7 +84,7 @@ def one_step(subject: Subject) -> Iterator[Deviation]:
 
 def _one_step(subject: Subject, case: cases.Case, kind: cases.Kind) -> Iterator[Deviation]:
     agent = subject.agent(case.config, kind)
-    state, metrics = agent.learn(agent.init(SEED, case.weights), subject.place_all(case.minibatch))
+    state, metrics = agent.learn(start(agent, SEED, case.weights), subject.place_all(case.minibatch))
     found = agent.export(state)
     expected, expected_metrics = oracle.learn(case.weights, case.minibatch, case.config)
     yield from deviation.of_metrics(subject.fetch(metrics), expected_metrics)
@@ -109,7 +109,7 @@ def twenty_steps(subject: Subject) -> Iterator[Deviation]:
 def _twenty_steps(subject: Subject, kind: cases.Kind) -> Iterator[Deviation]:
     expected, minibatches = cases.twenty_steps(kind)
     agent = subject.agent(cases.BASE, kind)
-    state = agent.init(SEED, expected)
+    state = start(agent, SEED, expected)
     deviations = []
     for minibatch in minibatches:
         state, metrics = agent.learn(state, subject.place_all(minibatch))
@@ -142,7 +142,7 @@ def _given_rollout(subject: Subject, config: Config, kind: cases.Kind) -> Iterat
     weights, before = cases.acquainted(weights, config, random)
     batch = cases.transitions(weights, config, random)
     agent, last_obs = subject.agent(config, kind), _initial_obs(subject, config, kind)
-    state = agent.init(SEED, weights)
+    state = start(agent, SEED, weights)
     order = _order(config, agent.export(state)["rng"])
     state, metrics = agent.update(state, subject.place_all(batch))
     expected, expected_metrics = oracle.update(weights, batch, last_obs, config, order, before)
@@ -153,7 +153,7 @@ def _given_rollout(subject: Subject, config: Config, kind: cases.Kind) -> Iterat
 def _initial_obs(subject: Subject, config: Config, kind: cases.Kind) -> np.ndarray:
     """What a fresh state looks at, the first observation of its rollout: a given rollout must end there."""
     agent = subject.agent(cases.MINIBATCHES if kind == "discrete" else config, kind)
-    return subject.fetch(agent.rollout(agent.init(SEED, None))[1]).obs[0]
+    return subject.fetch(agent.rollout(start(agent, SEED))[1]).obs[0]
 
 
 def _every_row(subject: Subject) -> Iterator[Deviation]:
@@ -163,7 +163,7 @@ def _every_row(subject: Subject) -> Iterator[Deviation]:
     weights = cases.network(random)
     batch = cases.transitions(weights, config, random)
     agent, last_obs = subject.agent(config), _initial_obs(subject, config, "discrete")
-    state, metrics = agent.update(agent.init(SEED, weights), subject.place_all(batch))
+    state, metrics = agent.update(start(agent, SEED, weights), subject.place_all(batch))
     _, expected = oracle.update(weights, batch, last_obs, config, [np.arange(config.batch_size)])
     of_rows = ("value_loss", "entropy", "approximate_kl", "clip_fraction")
     for quantity, off in deviation.of_metrics(subject.fetch(metrics), {name: expected[name] for name in of_rows}):
@@ -206,7 +206,7 @@ def _iterations(subject: Subject, config: Config, kind: cases.Kind) -> Iterator[
 def _history(subject: Subject, config: Config, kind: cases.Kind, weights: Weights) -> list[Iteration]:
     """One iteration more than are compared: its rollout shows where the one before ended."""
     agent = subject.agent(config, kind)
-    state = agent.init(SEED, weights)
+    state = start(agent, SEED, weights)
     history = []
     for _ in range(NUM_ITERATIONS + 1):
         state, batch = agent.rollout(state)

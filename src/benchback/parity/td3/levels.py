@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from benchback.agent import Weights
+from benchback.agent import Weights, start
 from benchback.algorithms.offpolicy import Transition
 from benchback.algorithms.td3.config import Config
 from benchback.algorithms.td3.loss import METRICS
@@ -27,9 +27,9 @@ def forward(subject: Subject) -> Iterator[Deviation]:
     random = np.random.default_rng(2)
     weights, obs = cases.networks(random), cases.minibatch(random).obs
     agent = subject.agent(cases.BASE, "box")
-    action = subject.fetch({"action": agent.act(agent.init(SEED, weights), subject.place(obs))})["action"]
+    action = subject.greedy(agent, start(agent, SEED, weights), obs)
     yield "real_action/greedy", deviation.relative(action, oracle.policy(weights, obs, BOX), floor=1.0)
-    yield from initial_weights(agent.export(agent.init(SEED, None)))
+    yield from initial_weights(agent.export(start(agent, SEED)))
 
 
 def initial_weights(weights: Weights) -> Iterator[Deviation]:
@@ -61,7 +61,7 @@ def one_step(subject: Subject) -> Iterator[Deviation]:
 
 def _one_step(subject: Subject, case: cases.Case) -> Iterator[Deviation]:
     agent = subject.agent(case.config, "box")
-    state, metrics = agent.learn(agent.init(SEED, case.weights), subject.place_all(case.minibatch))
+    state, metrics = agent.learn(start(agent, SEED, case.weights), subject.place_all(case.minibatch))
     found, found_metrics = agent.export(state), subject.fetch(metrics)
     expected, expected_metrics = oracle.learn(case.weights, case.minibatch, BOX, case.config)
     yield from deviation.of_metrics(found_metrics, expected_metrics)
@@ -91,7 +91,7 @@ def twenty_steps(subject: Subject) -> Iterator[Deviation]:
     """L2: twenty gradient steps, seven of the policy and of the targets, where small differences would add up."""
     expected, minibatches = cases.twenty_steps()
     agent = subject.agent(cases.BASE, "box")
-    state = agent.init(SEED, expected)
+    state = start(agent, SEED, expected)
     deviations = []
     for minibatch in minibatches:
         state, metrics = agent.learn(state, subject.place_all(minibatch))
@@ -112,7 +112,7 @@ def _given_rollouts(subject: Subject, config: Config) -> Iterator[Deviation]:
     """Updates on episodes that end in every way; too few rows at first, then more than there is room for."""
     random = np.random.default_rng(3)
     agent = subject.agent(config, "box")
-    state = agent.init(SEED, cases.midway(cases.networks(random), random, count=5))
+    state = start(agent, SEED, cases.midway(cases.networks(random), random, count=5))
     memory = Memory({}, 0)
     for _ in range(NUM_ITERATIONS):
         batch, before = cases.transitions(random, config), agent.export(state)
@@ -127,8 +127,8 @@ def _updated(
 ) -> Iterator[Deviation]:
     """One update against the oracle's, from where the backend was."""
     places, noise = _learning_randomness(subject, before["rng"], memory.inserted, config)
-    start = {name: np.asarray(x, float) if x.ndim else x for name, x in deviation.trained(before).items()}
-    expected, expected_metrics = oracle.update(start, memory, places, noise, BOX, config)
+    known = {name: np.asarray(x, float) if x.ndim else x for name, x in deviation.trained(before).items()}
+    expected, expected_metrics = oracle.update(known, memory, places, noise, BOX, config)
     yield from deviation.of_metrics(metrics, expected_metrics)
     yield "names/unlearnt", _known_but(metrics, expected_metrics)
     yield from deviation.of_weights(after, expected)
@@ -140,23 +140,23 @@ def _iterations(subject: Subject) -> Iterator[Deviation]:
     config = cases.BASE
     agent = subject.agent(config, "box")
     random = np.random.default_rng(5)
-    state = agent.init(SEED, cases.midway(cases.networks(random), random, count=4))
+    state = start(agent, SEED, cases.midway(cases.networks(random), random, count=4))
     memory = Memory({}, 0)
     for _ in range(NUM_ITERATIONS):
-        start = agent.export(state)
+        first = agent.export(state)
         state, batch = agent.rollout(state)
         # Fetched before the update may overwrite it.
         fetched, before = subject.fetch(batch), agent.export(state)
-        yield from _acted(subject, config, memory.inserted, start, fetched)
+        yield from _acted(subject, config, memory.inserted, first, fetched)
         memory = oracle.remember(memory, fetched, config)
         state, metrics = agent.update(state, batch)
         yield from _updated(subject, config, memory, before, subject.fetch(metrics), agent.export(state))
 
 
-def _acted(subject: Subject, config: Config, inserted: int, start: Weights, batch: Transition) -> Iterator[Deviation]:
+def _acted(subject: Subject, config: Config, inserted: int, first: Weights, batch: Transition) -> Iterator[Deviation]:
     """The actions of a rollout, uniform at first and then the policy's with noise, and what they led to."""
-    normal, uniform = _acting_randomness(subject, start["rng"], config)
-    action = oracle.explored(parameters(start), batch.obs, normal, BOX, config)
+    normal, uniform = _acting_randomness(subject, first["rng"], config)
+    action = oracle.explored(parameters(first), batch.obs, normal, BOX, config)
     at_random = max(0, config.start_steps - inserted) // config.num_envs
     action[:at_random] = (np.array(BOX.low) + 2 * oracle.half_range(BOX) * uniform)[:at_random]
     yield "real_action", deviation.relative(batch.action, action, floor=1.0)

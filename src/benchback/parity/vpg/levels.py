@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchback.agent import Weights
+from benchback.agent import Weights, start
 from benchback.parity import deviation, environment
 from benchback.parity.deviation import Deviation, worst
 from benchback.parity.execution import best, executions
@@ -32,10 +32,10 @@ def forward(subject: Subject, kind: Kind) -> Iterator[Deviation]:
     weights = cases.network(random, kind)
     obs = cases.minibatch(weights, random, kind).obs
     agent = subject.agent(cases.BASE, kind)
-    action = subject.fetch({"action": agent.act(agent.init(SEED, weights), subject.place(obs))})["action"]
+    action = subject.greedy(agent, start(agent, SEED, weights), obs)
     yield "greedy", deviation.unlike(action, oracle.greedy(weights, obs))
 
-    batch = subject.fetch(agent.rollout(agent.init(SEED, weights))[1])
+    batch = subject.fetch(agent.rollout(start(agent, SEED, weights))[1])
     final_obs = environment.successor(np, batch.obs.astype(float), batch.action)[batch.truncated]
     said = {
         "log_prob": (batch.log_prob, oracle.log_prob(weights, batch.obs, batch.action)),
@@ -44,7 +44,7 @@ def forward(subject: Subject, kind: Kind) -> Iterator[Deviation]:
     }
     for quantity, (found, expected) in said.items():
         yield quantity, deviation.relative(found, expected, floor=1.0)
-    yield from initial_weights(agent.export(agent.init(SEED, None)))
+    yield from initial_weights(agent.export(start(agent, SEED)))
 
 
 def initial_weights(weights: Weights) -> Iterator[Deviation]:
@@ -68,7 +68,7 @@ def one_step(subject: Subject, kind: Kind) -> Iterator[Deviation]:
 
 def _one_step(subject: Subject, case: cases.Case) -> Iterator[Deviation]:
     agent = subject.agent(cases.BASE, case.kind)
-    state, metrics = agent.learn(agent.init(SEED, case.weights), subject.place_all(case.minibatch))
+    state, metrics = agent.learn(start(agent, SEED, case.weights), subject.place_all(case.minibatch))
     found = agent.export(state)
     expected, expected_metrics = oracle.learn(case.weights, case.minibatch, cases.BASE)
     yield from deviation.of_metrics(subject.fetch(metrics), expected_metrics)
@@ -89,7 +89,7 @@ def ten_steps(subject: Subject, kind: Kind) -> Iterator[Deviation]:
     """L2: ten steps of policy and value, so twenty with both kinds, where small differences would add up."""
     expected, minibatches = cases.ten_steps(kind)
     agent = subject.agent(cases.BASE, kind)
-    state = agent.init(SEED, expected)
+    state = start(agent, SEED, expected)
     for minibatch in minibatches:
         state, metrics = agent.learn(state, subject.place_all(minibatch))
         expected, expected_metrics = oracle.learn(expected, minibatch, cases.BASE)
@@ -112,8 +112,8 @@ def _given_rollout(subject: Subject, config: Any, kind: Kind) -> Iterator[Deviat
     batch = cases.transitions(weights, config, random, kind)
     agent = subject.agent(config, kind)
     # A given rollout must end where a fresh state begins.
-    last_obs = agent.export(agent.init(SEED, None))["env/obs"]
-    state, metrics = agent.update(agent.init(SEED, weights), subject.place_all(batch))
+    last_obs = agent.export(start(agent, SEED))["env/obs"]
+    state, metrics = agent.update(start(agent, SEED, weights), subject.place_all(batch))
     expected, expected_metrics = oracle.update(weights, batch, last_obs, config)
     yield from deviation.of_metrics(subject.fetch(metrics), expected_metrics)
     yield from deviation.of_weights(agent.export(state), expected)
@@ -143,7 +143,7 @@ def _iterations(subject: Subject, kind: Kind) -> Iterator[Deviation]:
 
 def _history(subject: Subject, weights: Weights, kind: Kind) -> list[Iteration]:
     agent = subject.agent(cases.BASE, kind)
-    state = agent.init(SEED, weights)
+    state = start(agent, SEED, weights)
     history = []
     for _ in range(NUM_ITERATIONS):
         state, batch = agent.rollout(state)

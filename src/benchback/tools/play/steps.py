@@ -27,7 +27,7 @@ def played(run: Run, weights: Weights, seed: int) -> Iterator[Played]:
 
     make, backend = registry.load(run.algorithm, run.backend)
     env = environment(run, 1)
-    agent = make(run.config.playing(1), env)
+    agent = make(run.config.for_evaluation(1), env)
 
     def play(state: Any, scene: Any) -> Any:
         env_state, noise = scene
@@ -51,7 +51,7 @@ def played(run: Run, weights: Weights, seed: int) -> Iterator[Played]:
 def chooser(run: Run, weights: Weights, seed: int) -> Callable[[np.ndarray], np.ndarray]:
     """From one observation to the greedy action, for an environment that is stepped from Python."""
     make, backend = registry.load(run.algorithm, run.backend)
-    agent = backend.modes[run.compile_mode](make(run.config.playing(1), environment(run, 1)))
+    agent = backend.modes[run.compile_mode](make(run.config.for_evaluation(1), environment(run, 1)))
     state = agent.init(seed, network_of(weights, replay=False))
     if run.framework == "jax":
         import jax.numpy as jnp

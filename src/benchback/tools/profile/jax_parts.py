@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import optax
 
 from benchback import registry
+from benchback.agent import start
 from benchback.envs.interface import Discrete
 from benchback.math import jax as math
 from benchback.tools.profile.parts import Hyper, Workload, minibatch
@@ -40,14 +41,14 @@ def _actions(work: Workload) -> Any:
 
 def forward(work: Workload, obs: Any) -> Callable[[], Any]:
     """The policy on one step's observations after another."""
-    state = work.plain.init(work.run.seed, None)
-    choose = jax.jit(lambda obs: jax.lax.scan(lambda _, x: (None, work.plain.act(state, x)), None, obs)[1])
+    state = start(work.plain, work.run.seed)
+    choose = jax.jit(lambda obs: jax.lax.scan(lambda _, x: (None, work.plain.act(state, (), x)[1]), None, obs)[1])
     return lambda: choose(obs)
 
 
 def learning(work: Workload) -> Callable[[], Any] | None:
     """All gradient steps of an iteration, fused as the framework fuses iterations."""
-    batch = work.phases.rollout(work.phases.init(work.run.seed, None))[1]
+    batch = work.phases.rollout(start(work.phases, work.run.seed))[1]
     data = minibatch(work, batch)
     if data is None:
         return None
@@ -57,7 +58,7 @@ def learning(work: Workload) -> Callable[[], Any] | None:
     )
     unit = "chunk" if work.run.compile_mode != "eager" else "iteration"
     agent = registry.execute(one, work.backend, work.run.compile_mode, unit, work.learnings)
-    state, repeats = agent.init(work.run.seed, None), 1 if unit == "chunk" else work.learnings
+    state, repeats = start(agent, work.run.seed), 1 if unit == "chunk" else work.learnings
 
     def learn() -> Any:
         nonlocal state

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchback import registry
-from benchback.agent import Agent, Backend, Weights
+from benchback.agent import Agent, Backend, Weights, start
 from benchback.envs.interface import Env
 from benchback.errors import InputError
 from benchback.run import Run, environment
@@ -75,7 +75,7 @@ def _less(part: float | None, dispatch: float | None) -> float | None:
 
 def workload(run: Run, plain: Agent, phases: Agent, backend: Backend, warmup: int) -> Workload:
     """What an iteration does, read off one that is made after `warmup` others."""
-    state = phases.init(run.seed, None)
+    state = start(phases, run.seed)
     for _ in range(warmup):
         state, _ = phases.update(*phases.rollout(state))
     before = phases.export(state)
@@ -125,7 +125,7 @@ def _hollow(work: Workload, times: int) -> dict[str, float]:
     except InputError:
         return {}
     phases = registry.execute(plain, backend, run.compile_mode, "phase")
-    weights = phases.export(phases.init(run.seed, None))
+    weights = phases.export(start(phases, run.seed))
     optimisers = {name: (count, shapes(weights, name)) for name, (count, _) in work.optimisers.items()}
     twin = replace(work, run=run, plain=plain, phases=phases, env=environment(run, 1), optimisers=optimisers)
     return {name: x for name, x in timed(twin, times).items() if x is not None}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchback import registry
-from benchback.agent import Agent, Backend
+from benchback.agent import Agent, Backend, start
 from benchback.run import environment
 from benchback.tools.profile.plan import Plan
 from benchback.train import advance
@@ -61,7 +61,7 @@ def steady(plan: Plan) -> Steady:
 
 
 def _wholes(plan: Plan, agent: Agent, backend: Backend) -> tuple[list[float], list[float], list[float]]:
-    state = agent.init(plan.run.seed, None)
+    state = start(agent, plan.run.seed)
     wholes, returns, transfers = [], [], []
     for _ in range(plan.warmup + plan.iterations):
         started = time.perf_counter()
@@ -78,7 +78,7 @@ def _wholes(plan: Plan, agent: Agent, backend: Backend) -> tuple[list[float], li
 
 
 def _phases(plan: Plan, agent: Agent, backend: Backend) -> tuple[list[float], list[float]]:
-    state = agent.init(plan.run.seed, None)
+    state = start(agent, plan.run.seed)
     rollouts, updates = [], []
     for _ in range(plan.warmup + plan.iterations):
         started = time.perf_counter()

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from benchback.agent import Agent
+from benchback.agent import Agent, start
 from benchback.backends import pytorch
 from benchback.envs.interface import Discrete
 from benchback.math import torch as math
@@ -52,7 +52,7 @@ def _actions(work: Workload) -> Any:
 
 def forward(work: Workload, obs: Any) -> Callable[[], Any]:
     """The policy on one step's observations after another; in one program where the mode compiles whole rollouts."""
-    state = work.plain.init(work.run.seed, None)
+    state = start(work.plain, work.run.seed)
     act = work.plain.act
     if work.run.compile_mode == "compile" and not hasattr(work.env.step, "eager"):
         act = torch.compile(act, dynamic=False)
@@ -66,7 +66,7 @@ def forward(work: Workload, obs: Any) -> Callable[[], Any]:
 
 def learning(work: Workload) -> Callable[[], Any] | None:
     """All gradient steps of an iteration, one call after another."""
-    state = work.phases.init(work.run.seed, None)
+    state = start(work.phases, work.run.seed)
     state, batch = work.phases.rollout(state)
     data = minibatch(work, batch)
     if data is None:

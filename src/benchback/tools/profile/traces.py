@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from benchback.agent import start
 from benchback.tools.profile.plan import Plan
 from benchback.tools.profile.timing import Steady
 from benchback.train import advance
@@ -22,7 +23,7 @@ Functions = list[dict[str, Any]]
 
 def trace(plan: Plan, steady: Steady, out: Path) -> tuple[Functions, dict[str, Path]]:
     """The Python functions that took longest, and the files of both profilers."""
-    state = steady.whole.init(plan.run.seed, None)
+    state = start(steady.whole, plan.run.seed)
     state = _iterate(steady, state, plan.warmup)
     profiler = cProfile.Profile()
     profiler.enable()

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from benchback import registry, stats
+from benchback.agent import start
 from benchback.run import Run, build
 from benchback.tools.profile.plan import Plan
 
@@ -23,7 +24,7 @@ class Updater:
     def __init__(self, run: Run) -> None:
         self.run = run
         self.agent, self.backend = build(run)
-        self.state = self.agent.init(run.seed, None)
+        self.state = start(self.agent, run.seed)
         self.taken: dict[str, list[float]] = {name: [] for name in KINDS}
 
     def update(self) -> None:

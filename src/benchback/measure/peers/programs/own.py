@@ -6,6 +6,7 @@ from typing import Any
 
 from measuring import main, time_after_warm_up, time_twice  # pyright: ignore[reportMissingImports]
 
+from benchback.agent import start
 from benchback.measure.micro.work import matmul_flops, product, update_flops
 from benchback.measure.micro.worker import sample_s
 from benchback.run import Run, build
@@ -22,7 +23,7 @@ def measure(work: SimpleNamespace, options: dict[str, str]) -> dict[str, Any]:
     if run.unit == "chunk":
 
         def train(seed: int) -> Any:
-            _, metrics = advance(agent, agent.init(seed, None))
+            _, metrics = advance(agent, start(agent, seed))
             return backend.fetch(metrics)
 
         times, metrics = time_twice(train, work)
@@ -35,7 +36,7 @@ def measure(work: SimpleNamespace, options: dict[str, str]) -> dict[str, Any]:
 
 def arithmetic(agent: Any, run: Run, times: dict[str, Any]) -> dict[str, float]:
     """Operations per second in the matrix products of all updates, and those of the same products by themselves."""
-    weights = agent.export(agent.init(0, None))
+    weights = agent.export(start(agent, 0))
     inputs, actions = weights["actor/0/kernel"].shape[0], weights["actor/2/kernel"].shape[1]
     rows = run.config.batch_size // run.config.num_minibatches
     per_step = update_flops(1, run.config.hidden, inputs, actions) * run.config.num_epochs
@@ -48,7 +49,7 @@ def arithmetic(agent: Any, run: Run, times: dict[str, Any]) -> dict[str, float]:
 
 def step_by_step(agent: Any, backend: Any, work: SimpleNamespace) -> tuple[dict[str, Any], float]:
     """Times of a training whose iterations Python drives, and its last return."""
-    state, returns = agent.init(work.seed, None), []
+    state, returns = start(agent, work.seed), []
 
     def go_on(iterations: int) -> None:
         nonlocal state
