@@ -15,7 +15,7 @@ from conftest import TINY
 from PIL import Image
 
 from benchback import checkpoint, run_dir
-from benchback.agent import Weights
+from benchback.agent import Weights, start
 from benchback.backends import xla
 from benchback.checkpoint import Checkpoint
 from benchback.errors import InputError
@@ -30,7 +30,7 @@ def fresh(env: str, backend: str = "purejax", mode: str = "best") -> tuple[Run, 
     """A run that has learnt nothing yet, and its weights."""
     run = Run(TINY, env=env, backend=backend, mode=mode)
     agent, _ = build(run)
-    return run, agent.export(agent.init(0, None))
+    return run, agent.export(start(agent, 0))
 
 
 def frames_of(path: Path, height: int = 400, width: int = 600) -> list[np.ndarray]:

@@ -20,7 +20,7 @@ from conftest import TINY
 from test_contract import IN_PROCESS
 
 from benchback import envs, registry
-from benchback.agent import network_of
+from benchback.agent import network_of, start
 from benchback.algorithms.ppo.config import Config
 from benchback.backends import xla
 from benchback.envs.interface import Step
@@ -178,7 +178,7 @@ def built(name: str, unit: str = "phase") -> tuple[Any, Any]:
 @cache
 def initial_weights() -> Any:
     agent, _ = built("linen")
-    return network_of(agent.export(agent.init(0, None)))
+    return network_of(agent.export(start(agent, 0)))
 
 
 def iterated(name: str, state: Any, iterations: int) -> tuple[Any, list[np.ndarray], Any]:
@@ -198,7 +198,7 @@ def iterated(name: str, state: Any, iterations: int) -> tuple[Any, list[np.ndarr
 def first_iterations(name: str) -> tuple[list[np.ndarray], Any, Any]:
     """Actions and metrics of two iterations from common weights, and what is exported after them."""
     agent, _ = built(name)
-    state, actions, metrics = iterated(name, agent.init(0, initial_weights()), 2)
+    state, actions, metrics = iterated(name, start(agent, 0, initial_weights()), 2)
     return actions, metrics, agent.export(state)
 
 
@@ -217,7 +217,7 @@ def test_a_resumed_run_goes_on_with_new_episodes(name: str) -> None:
     assert not [x for x in weights if x.startswith("env/")]
     agent, backend = built(name)
     compiles = backend.compiles()
-    state, actions, metrics = iterated(name, agent.init(0, weights), 1)
+    state, actions, metrics = iterated(name, start(agent, 0, weights), 1)
     assert int(agent.export(state)["adam/count"]) == 3 * TINY.updates_per_iteration
     assert metrics[0]["grad_norm"] > 0
     # The stream of actions goes on where it was, the episodes do not.
@@ -236,7 +236,7 @@ def test_a_policy_can_be_played_in_python(name: str) -> None:
 def test_one_program_of_many_iterations_steps_it_as_often() -> None:
     agent, backend = built("purejax", "chunk")
     with xla.optimising(False):
-        state, metrics = agent.iterate(agent.init(0, initial_weights()))
+        state, metrics = agent.iterate(start(agent, 0, initial_weights()))
     _, expected, weights = first_iterations("purejax")
     found = backend.fetch(metrics)
     for i in range(2):
