@@ -13,11 +13,11 @@ import jax
 from jaxtyping import Array, Bool, Int, Key, UInt8
 
 from benchback.envs.interface import Discrete, Env
-from benchback.envs.lazy_imports import lazily
+from benchback.envs.lazy_imports import lazy_imports
 from benchback.envs.vectorise import vectorise
 
 # For agents of its own, navix loads what takes seconds, and what warns.
-with lazily("rlax", "wandb", "wandb.util"), catch_warnings(action="ignore"):
+with lazy_imports("rlax", "wandb", "wandb.util"), catch_warnings(action="ignore"):
     import navix
 
 

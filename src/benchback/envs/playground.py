@@ -10,12 +10,12 @@ from typing import Any
 from warnings import catch_warnings
 
 from benchback.envs.interface import Box, Env
-from benchback.envs.lazy_imports import lazily
+from benchback.envs.lazy_imports import lazy_imports
 from benchback.envs.physics import Simulation, quietly
 from benchback.envs.vectorise import vectorise
 
 # Playground loads torch for a wrapper that nobody asked for; a JAX backend is to be measured without it.
-with lazily("mujoco_playground._src.wrapper_torch"), catch_warnings(action="ignore"):
+with lazy_imports("mujoco_playground._src.wrapper_torch"), catch_warnings(action="ignore"):
     from mujoco_playground import dm_control_suite
 
 
