@@ -1,8 +1,8 @@
 """Every suite through one interface: what each of its environments must keep, and the library's own transitions.
 
 A subject says what is known of an environment; everything else is asked through `Env`, so that a suite joins by a line
-in SUBJECTS, and by a function in LIBRARIES that steps the library directly. What is special about environments that
-live in Python, the transitions of their libraries among it, is in test_host_envs.py.
+in SUBJECTS, and by a function in LIBRARIES that steps the library directly. What is special about external
+environments, the transitions of their libraries among it, is in test_python_envs.py.
 """
 
 import subprocess

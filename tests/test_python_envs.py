@@ -1,4 +1,4 @@
-"""Environments that live in Python: the transitions of their libraries, and every backend stepping them."""
+"""External environments, which live in Python: the transitions of their libraries, and every backend stepping them."""
 
 import importlib
 import os
@@ -46,12 +46,12 @@ def actions_for(actions: Any, num_steps: int) -> np.ndarray:
 
 def played(id: str, action: np.ndarray | None = None, num_steps: int = 0, seed: int = SEED) -> tuple[Any, Any, Step]:
     """First observations, actions and the outcome of all steps; stacked last, so that nothing may be overwritten."""
-    host = envs.make_host(id, NUM_ENVS)
-    action = actions_for(host.copies.actions, num_steps) if action is None else action
-    turn, first = host.reset(seed)
+    external = envs.make_external(id, NUM_ENVS)
+    action = actions_for(external.copies.actions, num_steps) if action is None else action
+    step_index, first = external.reset(seed)
     steps = []
     for chosen in action:
-        turn, step = host.step(turn, chosen)
+        step_index, step = external.step(step_index, chosen)
         steps.append(step)
     return first, action, Step(*map(np.stack, zip(*steps, strict=True)))
 
@@ -143,7 +143,7 @@ def through(framework: str, id: str, action: np.ndarray) -> tuple[Any, list[Any]
 @pytest.mark.parametrize("framework", ["jax", "torch"])
 @pytest.mark.parametrize("id", [CARTPOLE, "gymnasium/Hopper-v5", "envpool/Pong-v5"])
 def test_arrays_cross_unchanged_and_are_counted(framework: str, id: str) -> None:
-    action = actions_for(envs.make_host(id, 1).copies.actions, 30)
+    action = actions_for(envs.make_external(id, 1).copies.actions, 30)
     env, found = through(framework, id, action)
     # The seed is the framework's own: Python is asked for that of its first state.
     key = jax.random.bits(jax.random.key(3)) if framework == "jax" else None
@@ -152,9 +152,9 @@ def test_arrays_cross_unchanged_and_are_counted(framework: str, id: str) -> None
     for ours, theirs in zip(found, expected, strict=True):
         assert str(ours.dtype).removeprefix("torch.") == str(theirs.dtype)
         np.testing.assert_array_equal(np.asarray(ours), theirs)
-    assert env.host.crossings.transfers == 2 * 30
-    assert env.host.crossings.bytes >= action.nbytes + expected.final_obs.nbytes
-    assert env.host.crossings.seconds > 0
+    assert env.external.transfer_stats.transfers == 2 * 30
+    assert env.external.transfer_stats.bytes >= action.nbytes + expected.final_obs.nbytes
+    assert env.external.transfer_stats.seconds > 0
 
 
 @pytest.mark.parametrize("framework", ["jax", "torch"])
@@ -271,7 +271,7 @@ state, seen = jax.jit(env.reset)(jax.random.key(0)), []
 for i in range(4):  # not waited for: the next program is asked for while this one calls back
     state, step = play(state, jax.random.key(i))
     seen.append(step.truncated.sum())
-print(int(sum(seen)), env.host.crossings.transfers)
+print(int(sum(seen)), env.external.transfer_stats.transfers)
 """
 
 
@@ -343,7 +343,7 @@ def test_kinds_are_known_before_anything_is_made() -> None:
     )
     said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     assert said.split() == ["box", "discrete"]
-    for suite in envs.HOSTS:
+    for suite in envs.EXTERNAL:
         module = importlib.import_module(f"benchback.envs.{suite}")
         assert {name: module.kind(name) for name in envs.SUITES[suite]} == {
             name: envs.kind(f"{suite}/{name}") for name in envs.SUITES[suite]

@@ -16,8 +16,8 @@ from typing import Any, Literal
 import envpool
 import numpy as np
 
+from benchback.envs.external import Copies
 from benchback.envs.gymnasium import actions_of, layout
-from benchback.envs.host import Copies
 from benchback.errors import InputError
 
 

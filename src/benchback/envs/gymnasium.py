@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.error import DependencyNotInstalled, Error
 
-from benchback.envs.host import Copies
+from benchback.envs.external import Copies
 from benchback.envs.interface import Box, Discrete
 from benchback.errors import InputError
 

@@ -109,8 +109,8 @@ BOX = {
     "envpool": CONTINUOUS_ENVPOOL,
 }
 """Suite -> those of its environments that take real-valued actions."""
-HOSTS = {"gymnasium": "any id that gymnasium has registered", "envpool": "any id that envpool lists"}
-"""Suites that live in Python -> which environments there are besides those named; these are tested."""
+EXTERNAL = {"gymnasium": "any id that gymnasium has registered", "envpool": "any id that envpool lists"}
+"""Suites of external environments, which live in Python -> the ids they take besides the tested ones in SUITES."""
 EXTRAS = {
     "brax": ("brax", "brax"),
     "navix": ("navix", "navix"),
