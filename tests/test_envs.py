@@ -36,19 +36,19 @@ def test_transitions_are_those_of_gymnax(name: str) -> None:
     inner = [jax.tree.map(lambda x, e=e: x[e], state.inner) for e in range(NUM_ENVS)]
     for t in range(NUM_STEPS):
         state, outcome = step(state, action[t], noise[t])
-        assert state.obs.shape == (NUM_ENVS, env.observation_size)
+        assert state.obs.shape == (NUM_ENVS, *env.observation_shape)
         for e in range(NUM_ENVS):
             taken = action[t, e]
             if env.actions.kind == "box":
                 taken = jnp.clip(taken, jnp.array(env.actions.low), jnp.array(env.actions.high))
             obs, inner[e], reward, terminated, _ = step_env(noise[t, 0, e], inner[e], taken)
             truncated = library.is_truncated(inner[e], params)
-            np.testing.assert_allclose(outcome.final_obs[e], jnp.ravel(obs), rtol=1e-6, atol=1e-6)
+            np.testing.assert_allclose(outcome.final_obs[e], obs, rtol=1e-6, atol=1e-6)
             np.testing.assert_allclose(outcome.reward[e], reward, rtol=1e-6)
             assert (outcome.terminated[e], outcome.truncated[e]) == (bool(terminated), bool(truncated))
             if terminated or truncated:
                 obs, inner[e] = reset_env(noise[t, 1, e])
-            np.testing.assert_allclose(outcome.obs[e], jnp.ravel(obs), rtol=1e-6, atol=1e-6)
+            np.testing.assert_allclose(outcome.obs[e], obs, rtol=1e-6, atol=1e-6)
 
 
 def play(name: str, num_envs: int, num_steps: int, action: int = 0):

@@ -8,6 +8,7 @@ Randomness is drawn before it is needed: `draw(random, T)` gives the noise of T 
 function of state, action and noise alone. That lets a compiled rollout draw everything in one go.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -74,8 +75,8 @@ class Env:
     framework: Literal["jax", "torch"]
     """The framework of its arrays."""
     num_envs: int
-    observation_size: int
-    """Observations are flattened to one axis."""
+    observation_shape: tuple[int, ...]
+    """The shape of one observation, as its suite gives it; flattening it is up to the network."""
     actions: Discrete | Box
     random: Callable[[int], Any]
     """Seed -> source of randomness: a JAX key, a torch.Generator."""
@@ -87,3 +88,8 @@ class Env:
     """(state, actions of all environments, noise of one step) -> state, outcome."""
     external: Any = None
     """The ExternalEnv behind it, which counts transfers; None where the environment is part of the program."""
+
+    @property
+    def observation_size(self) -> int:
+        """Numbers in one observation."""
+        return math.prod(self.observation_shape)

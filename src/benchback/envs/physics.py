@@ -34,7 +34,7 @@ class Simulation:
     limit: int
     """Steps after which an episode is truncated."""
 
-    def reset_env(self, key: Key[Array, ""], params: None) -> tuple[Float[Array, "O"], Moment]:
+    def reset_env(self, key: Key[Array, ""], params: None) -> tuple[Float[Array, "*O"], Moment]:
         """First observation and moment of an episode."""
         with quietly():
             # Some keep the key in their state; as plain numbers it can be copied out and stored like the rest.

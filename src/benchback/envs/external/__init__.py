@@ -21,9 +21,9 @@ from benchback.envs.interface import Box, Discrete, Step
 
 
 class Copies(NamedTuple):
-    """A suite's environment, all copies at once, without auto-reset. Arrays are NumPy's, observations flat."""
+    """A suite's environment, all copies at once, without auto-reset. Arrays are NumPy's, observations `[E, *O]`."""
 
-    observation_size: int
+    observation_shape: tuple[int, ...]
     observation_dtype: np.dtype
     actions: Discrete | Box
     start: Callable[[int], np.ndarray]

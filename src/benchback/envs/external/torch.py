@@ -28,7 +28,7 @@ def serve(external: ExternalEnv) -> Env:
         id=external.id,
         framework="torch",
         num_envs=external.num_envs,
-        observation_size=external.copies.observation_size,
+        observation_shape=external.copies.observation_shape,
         actions=external.copies.actions,
         random=random,
         reset=reset,
