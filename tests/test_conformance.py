@@ -318,18 +318,18 @@ def of_simulation(library: Any) -> Library:
 def of_brax(name: str) -> Library:
     import brax.envs
 
-    from benchback.envs.physics import quietly
+    from benchback.envs.physics import without_warnings
 
-    with quietly():
+    with without_warnings():
         return of_simulation(brax.envs.get_environment(name, backend="spring"))
 
 
 def of_playground(name: str) -> Library:
     from mujoco_playground import registry
 
-    from benchback.envs.physics import quietly
+    from benchback.envs.physics import without_warnings
 
-    with quietly():
+    with without_warnings():
         return of_simulation(registry.load(name, config_overrides={"impl": "jax"}))
 
 
@@ -423,7 +423,7 @@ def registered(suite: str) -> set[str]:
 
 @pytest.mark.parametrize("suite", ["brax", "navix", "playground"])
 def test_names_are_those_of_the_library(suite: str) -> None:
-    made(next(s for s in SUBJECTS if s.id.startswith(suite)))  # imports it quietly
+    made(next(s for s in SUBJECTS if s.id.startswith(suite)))  # imports it without_warnings
     assert set(envs.SUITES[suite]) == registered(suite)
 
 

@@ -68,36 +68,6 @@ def test_cartpole_terminates_and_mountain_car_is_truncated_at_its_limit() -> Non
     assert np.flatnonzero(mountain_car.truncated[:, 0]).tolist() == [199, 399]
 
 
-def test_resets_are_fresh() -> None:
-    _, outcome = play("CartPole-v1", 4, 200)
-    first_obs = np.asarray(outcome.obs[outcome.terminated])
-    assert len(first_obs) > 20
-    assert len(np.unique(first_obs, axis=0)) == len(first_obs)
-    assert np.abs(first_obs).max() <= 0.05
-
-
-def test_episode_statistics_are_sums_over_the_episode() -> None:
-    _, outcome = play("CartPole-v1", 4, 100)
-    for e in range(4):
-        total, length = 0.0, 0
-        for t in range(100):
-            total, length = total + float(outcome.reward[t, e]), length + 1
-            assert outcome.episode_return[t, e] == total
-            assert outcome.episode_length[t, e] == length
-            if outcome.terminated[t, e] | outcome.truncated[t, e]:
-                total, length = 0.0, 0
-
-
-def test_environments_side_by_side_are_independent() -> None:
-    env = make("CartPole-v1", 2)
-    state = env.reset(jax.random.key(0))
-    noise = env.draw(jax.random.key(1), 1)[0]
-    a, _ = env.step(state, jnp.array([0, 0], jnp.int32), noise)
-    b, _ = env.step(state, jnp.array([0, 1], jnp.int32), noise)
-    np.testing.assert_array_equal(a.obs[0], b.obs[0])
-    assert (a.obs[1] != b.obs[1]).any()
-
-
 def test_minatar_observations_are_bytes() -> None:
     assert make("Breakout-MinAtar", 2).reset(jax.random.key(0)).obs.dtype == jnp.bool_
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from difflib import get_close_matches
 from functools import cache
-from importlib import import_module
 from typing import Any, Literal
 
 import gymnasium
@@ -19,6 +18,7 @@ from gymnasium.error import DependencyNotInstalled, Error
 
 from benchback.envs.external import Copies
 from benchback.envs.interface import Box, Discrete
+from benchback.envs.mujoco_warnings import without_mujoco_warnings
 from benchback.errors import InputError
 
 
@@ -102,9 +102,9 @@ def _preparation(space: Any) -> Callable[[np.ndarray], Any]:
 
 @contextmanager
 def _made(name: str) -> Iterator[gymnasium.Env]:
-    """The environment, without what MuJoCo has to say of the models that gymnasium brings."""
+    """The environment; an InputError names what is missing where it cannot be made."""
     try:
-        with _unlogged() if "mujoco" in str(gymnasium.spec(name).entry_point) else nullcontext():
+        with without_mujoco_warnings() if "mujoco" in str(gymnasium.spec(name).entry_point) else nullcontext():
             yield _make(name)
     except DependencyNotInstalled as error:
         extra = "mujoco" if "mujoco" in str(error).lower() else None
@@ -116,19 +116,3 @@ def _made(name: str) -> Iterator[gymnasium.Env]:
 
 def _make(name: str) -> gymnasium.Env:
     return gymnasium.make(name, disable_env_checker=True)
-
-
-@contextmanager
-def _unlogged() -> Iterator[None]:
-    # For each copy of HalfCheetah it would print that its model file is old-fashioned, and write MUJOCO_LOG.TXT.
-    try:
-        mujoco: Any = import_module("mujoco")
-    except ImportError:
-        yield
-        return
-    before = mujoco.get_mju_user_warning()
-    mujoco.set_mju_user_warning(lambda text: None)
-    try:
-        yield
-    finally:
-        mujoco.set_mju_user_warning(before)

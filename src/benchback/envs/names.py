@@ -1,14 +1,11 @@
 """The names of the environments, suite by suite: known without importing any of them."""
 
+MINATAR = ("Asterix-MinAtar", "Breakout-MinAtar", "Freeway-MinAtar", "Seaquest-MinAtar", "SpaceInvaders-MinAtar")
 GYMNAX = (
     "CartPole-v1",
     "Acrobot-v1",
     "MountainCar-v0",
-    "Asterix-MinAtar",
-    "Breakout-MinAtar",
-    "Freeway-MinAtar",
-    "Seaquest-MinAtar",
-    "SpaceInvaders-MinAtar",
+    *MINATAR,
     "Catch-bsuite",
     "DeepSea-bsuite",
     "DiscountingChain-bsuite",

@@ -1,12 +1,20 @@
-"""One environment, written for a single copy of itself, as many side by side inside the compiled program."""
+"""Environments written for one copy as vectorised device environments, with auto-reset and episode statistics."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Key, Shaped
+from jaxtyping import Array, Bool, Int, Key, Shaped
 
 from benchback.envs.interface import Box, Discrete, Env, EnvState, Step
+
+
+class TimedState(NamedTuple):
+    """A library's state and the time, for libraries that leave the time limit to wrappers."""
+
+    state: Any
+    time: Int[Array, ""]
+    """Steps since the reset."""
 
 
 def vectorise(environment: Any, params: Any, id: str, num_envs: int, actions: Discrete | Box) -> Env:
@@ -43,7 +51,7 @@ def vectorise(environment: Any, params: Any, id: str, num_envs: int, actions: Di
         step_key, reset_key = noise
         inner, final_obs, reward, terminated, truncated = jax.vmap(step_one)(step_key, state.inner, action)
         done = terminated | truncated
-        # Most steps end no episode: only those that do pay for fresh states.
+        # Most steps end no episode: fresh states are computed only in those that do.
         inner, obs = jax.lax.cond(
             done.any(),
             lambda: _where(done, jax.vmap(reset_one)(reset_key), (inner, final_obs)),
