@@ -41,7 +41,7 @@ def make(name: str, num_envs: int) -> Copies:
     with _made(name) as first:
         environments = [first, *(_make(name) for _ in range(num_envs - 1))]
     id = f"gymnasium/{name}"
-    actions, encode = actions_of(first.action_space, id), _encoding(first.observation_space)
+    actions, encode = actions_of(first.action_space, id), encoding(first.observation_space)
     shape, dtype = layout(first.observation_space, id)
     prepare = _preparation(first.action_space)
 
@@ -84,7 +84,7 @@ def layout(space: Any, id: str) -> tuple[tuple[int, ...], np.dtype]:
     raise InputError(f"env={id} has observations of {space}; choose one with a Discrete or Box observation space")
 
 
-def _encoding(space: Any) -> Callable[[Any], np.ndarray]:
+def encoding(space: Any) -> Callable[[Any], np.ndarray]:
     """From an observation of the space to an array of its layout."""
     if isinstance(space, spaces.Discrete):
         rows = np.eye(int(space.n), dtype=np.float32)
