@@ -145,12 +145,12 @@ def run(arguments: list[str]) -> int:
     launch = coordinator.in_process if flags.in_process else coordinator.run_cell
     options = {"seed": flags.seed, "note": flags.note, "new_stratum": flags.new_stratum}
     with coordinator.open_campaign(path, study, **options) as store:
-        with watching(store, flags.json) as watch:
-            feeding = feeder.Feeder(store, trackers, flags.online, stop, watch.said)
+        with watching(store, flags.json) as hooks:
+            feeding = feeder.Feeder(store, trackers, flags.online, stop, hooks.log)
             feeding.catch_up()
-            finished = each(watch.finished, feeding.finished)
-            watch = replace(watch, asked_to_stop=stop, launch=launch, finished=finished)
-            complete = coordinator.work(store, study, watch)
+            finished = each(hooks.finished, feeding.finished)
+            hooks = replace(hooks, asked_to_stop=stop, launch=launch, finished=finished)
+            complete = coordinator.work(store, study, hooks)
         if not complete:
             raise KeyboardInterrupt
         failed = print_outcome(store, flags.json)

@@ -19,11 +19,11 @@ from typing import Any
 from benchback import __version__, envs
 from benchback.errors import InputError
 from benchback.measure import gate, machine, plan
-from benchback.measure.metrics import deciding
-from benchback.measure.policy import kept
+from benchback.measure.metrics import stopping_metric
+from benchback.measure.policy import accepted_attempt
 from benchback.measure.process import Ended, Interrupted, run_cell
 from benchback.measure.record import Attempt, Cell, Record, Slot
-from benchback.measure.store import Claim, Fenced, Store, create, open_store
+from benchback.measure.store import Fenced, Lease, Store, create, open_store
 from benchback.measure.study import Study
 from benchback.measure.worker import Job, perform
 
@@ -40,13 +40,13 @@ Prove = Callable[[Iterable[str], Iterable[str], Mapping[str, Any], Tick], dict[s
 
 
 @dataclass
-class Watch:
+class Hooks:
     """What a coordinator tells whoever looks on, between runs only, and what it works with."""
 
     asked_to_stop: Callable[[], bool] = lambda: False
     started: Callable[[Slot, Cell], None] = lambda slot, cell: None
     finished: Callable[[Slot, Cell, Attempt], None] = lambda slot, cell, attempt: None
-    said: Callable[[str], None] = lambda line: None
+    log: Callable[[str], None] = lambda line: None
     launch: Launch = field(default=run_cell)
     prove: Prove | None = field(default=gate.verdicts)
     """Whether backends compute the same: `algorithm/backend` -> `pass` or why not. None: nothing is claimed of them."""
@@ -138,41 +138,41 @@ def _check_machine(store: Store, study: Study, fingerprint: Mapping[str, Any], n
             store.add_event("stratum", {"number": number, "changed": changed})
 
 
-def work(store: Store, study: Study, watch: Watch) -> bool:
+def work(store: Store, study: Study, hooks: Hooks) -> bool:
     """Run what is open until nothing is; False if asked to stop before. Extends groups that are not precise enough."""
     stratum = len(store.strata()) - 1
-    # This process holds nothing yet: who did under its name was another, and is gone.
+    # Leases under our name belong to a dead process whose pid we reuse.
     store.forget(lambda name: name == owner() or owner_is_gone(name))
     try:
-        prove(store, watch)
+        prove(store, hooks)
     except Interrupted:
         return False
-    worker = Worker(store, study, watch, stratum, store.cells())
-    while not watch.asked_to_stop():
-        claim = store.claim(owner(), LEASE_S, stratum)
-        if claim is not None:
-            worker.fill(claim)
+    worker = Worker(store, study, hooks, stratum, store.cells())
+    while not hooks.asked_to_stop():
+        lease = store.lease(owner(), LEASE_S, stratum)
+        if lease is not None:
+            worker.fill(lease)
         elif store.progress(stratum).running:
             time.sleep(POLL_S)  # another coordinator is at it; it may die, and leave its slot to us
             store.forget(owner_is_gone)
-        elif not extend_groups(store, study, stratum, watch):
+        elif not extend_groups(store, study, stratum, hooks):
             worker.close_block()
             return True
     return False
 
 
-def prove(store: Store, watch: Watch) -> None:
+def prove(store: Store, hooks: Hooks) -> None:
     """Have the parity of every backend of the study on record, for the code as it is now; what failed is tried anew."""
-    if watch.prove is None:
+    if hooks.prove is None:
         return
     fingerprint = store.strata()[-1]
     known = [event.detail for event in store.events() if event.kind == "parity"]
     if known and known[-1]["code"] == fingerprint.get("code") and set(known[-1]["verdicts"].values()) == {"pass"}:
         return
-    watch.said("proving that the backends compute the same")
+    hooks.log("proving that the backends compute the same")
     runs = [cell.run for cell in store.cells().values()]
     algorithms, backends = ({run[name] for run in runs} for name in ("algorithm", "backend"))
-    found = watch.prove(algorithms, backends, fingerprint, lambda: not watch.asked_to_stop())
+    found = hooks.prove(algorithms, backends, fingerprint, lambda: not hooks.asked_to_stop())
     store.add_event("parity", {"code": fingerprint.get("code"), "levels": gate.LEVELS, "verdicts": found})
 
 
@@ -182,46 +182,46 @@ class Worker:
 
     store: Store
     study: Study
-    watch: Watch
+    hooks: Hooks
     stratum: int
     cells: Mapping[str, Cell]
     block: tuple[str, int] | None = None
 
-    def fill(self, claim: Claim) -> None:
-        """Run the slot and store what came of it; a claim that is lost, or an interruption, stores nothing."""
-        cell = self.cells[claim.slot.cell]
-        block = cell.group, claim.slot.block
+    def fill(self, lease: Lease) -> None:
+        """Run the slot and store what came of it; a lease that is lost, or an interruption, stores nothing."""
+        cell = self.cells[lease.slot.cell]
+        block = cell.group, lease.slot.block
         if block != self.block:
             self.close_block()
-            self.sing(block, "before")
+            self.run_canary(block, "before")
             self.block = block
-        if self.watch.asked_to_stop():
-            return self.store.release(claim)
-        self.watch.started(claim.slot, cell)
+        if self.hooks.asked_to_stop():
+            return self.store.release(lease)
+        self.hooks.started(lease.slot, cell)
         try:
-            attempt = self.attempt(claim, cell)
-            self.store.finish(claim, attempt)
+            attempt = self.attempt(lease, cell)
+            self.store.finish(lease, attempt)
         except Fenced as lost:
             self.store.add_event("fenced", str(lost))
         except Interrupted:
-            self.store.release(claim)
+            self.store.release(lease)
         else:
-            self.watch.finished(claim.slot, cell, attempt)
+            self.hooks.finished(lease.slot, cell, attempt)
 
-    def attempt(self, claim: Claim, cell: Cell) -> Attempt:
+    def attempt(self, lease: Lease, cell: Cell) -> Attempt:
         """One run, with what the machine did meanwhile."""
-        started_at, before = datetime.now(UTC).isoformat(timespec="milliseconds"), self.watch.sample()
-        lease = Lease(self.store, claim, self.watch.asked_to_stop)
-        ended = self.watch.launch(cell, claim.slot.seed, self.study.timeout_s, lease.tick)
-        noise = machine.between(before, self.watch.sample())
+        started_at, before = datetime.now(UTC).isoformat(timespec="milliseconds"), self.hooks.sample()
+        renewal = Renewal(self.store, lease, self.hooks.asked_to_stop)
+        ended = self.hooks.launch(cell, lease.slot.seed, self.study.timeout_s, renewal.tick)
+        noise = machine.between(before, self.hooks.sample())
         tags = list(ended.tags)
         if machine.violations(noise):
             # Both are kept; only `noise` has the slot run again.
             tags.append("noise" if self.study.rerun_noisy else "noisy")
         record = Record.from_dict(ended.messages[0]["record"]) if ended.outcome == "ok" else None
         return Attempt(
-            slot=claim.slot.id,
-            number=claim.number,
+            slot=lease.slot.id,
+            number=lease.number,
             outcome=ended.outcome,
             started_at=started_at,
             duration_s=ended.duration_s,
@@ -234,40 +234,40 @@ class Worker:
 
     def close_block(self) -> None:
         """The canary after the block that was last worked on, if any."""
-        if self.block is not None and not self.watch.asked_to_stop():
-            self.sing(self.block, "after")
+        if self.block is not None and not self.hooks.asked_to_stop():
+            self.run_canary(self.block, "after")
         self.block = None
 
-    def sing(self, block: tuple[str, int], when: str) -> None:
+    def run_canary(self, block: tuple[str, int], when: str) -> None:
         """Keep what the canary measures, or that it could not."""
-        if self.watch.canary is None:
+        if self.hooks.canary is None:
             return
         group, number = block
         place = {"group": group, "block": number, "stratum": self.stratum, "when": when}
         try:
-            self.store.add_canary(place | self.watch.canary())
+            self.store.add_canary(place | self.hooks.canary())
         except subprocess.CalledProcessError as error:
             self.store.add_event("canary", place | {"failed": str(error)})
 
 
 @dataclass
-class Lease:
-    """Keeps a claim alive while its run lasts."""
+class Renewal:
+    """Keeps a lease alive while its run lasts."""
 
     store: Store
-    claim: Claim
+    lease: Lease
     asked_to_stop: Callable[[], bool]
     renewed_s: float = field(default_factory=time.monotonic)
 
     def tick(self) -> bool:
         """Renew when it is time; False when the user wants to stop."""
         if time.monotonic() - self.renewed_s > RENEW_S:
-            self.store.renew(self.claim, LEASE_S)
+            self.store.renew(self.lease, LEASE_S)
             self.renewed_s = time.monotonic()
         return not self.asked_to_stop()
 
 
-def extend_groups(store: Store, study: Study, stratum: int, watch: Watch) -> bool:
+def extend_groups(store: Store, study: Study, stratum: int, hooks: Hooks) -> bool:
     """Append blocks to every group whose ratios are not known well enough; whether there is more to run."""
     if study.order != "protocol" or study.max_blocks == study.min_blocks:
         return False
@@ -292,7 +292,7 @@ def extend_groups(store: Store, study: Study, stratum: int, watch: Watch) -> boo
         store.add_slots(added)
         for what in extended:
             store.add_event("extended", what)
-            watch.said(f"{what['undecided']} comparisons are not precise enough: {what['blocks']} more blocks")
+            hooks.log(f"{what['undecided']} comparisons are not precise enough: {what['blocks']} more blocks")
     return True
 
 
@@ -301,7 +301,7 @@ def block_times(store: Store, stratum: int) -> dict[str, dict[int, float]]:
     found: dict[str, dict[int, float]] = {}
     for slot, attempt in results(store):
         if slot.stratum == stratum and attempt.record is not None:
-            found.setdefault(slot.cell, {})[slot.block] = deciding(attempt.record)
+            found.setdefault(slot.cell, {})[slot.block] = stopping_metric(attempt.record)
     return found
 
 
@@ -310,7 +310,7 @@ def results(store: Store) -> list[tuple[Slot, Attempt]]:
     tries: dict[str, list[Attempt]] = {}
     for attempt in store.attempts():
         tries.setdefault(attempt.slot, []).append(attempt)
-    found = ((slot, kept(tries.get(slot.id, []))) for slot in store.slots())
+    found = ((slot, accepted_attempt(tries.get(slot.id, []))) for slot in store.slots())
     return [(slot, attempt) for slot, attempt in found if attempt is not None]
 
 
@@ -349,14 +349,14 @@ def forget_programs() -> None:
 
 
 def owner() -> str:
-    """Who holds a lease: this process on this host."""
+    """Who holds a lease: this process on this machine."""
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
 def owner_is_gone(name: str) -> bool:
-    """Whether that owner is a process of this host that does not exist any more."""
-    computer, _, process = name.rpartition(":")
-    if computer != socket.gethostname():
+    """Whether that owner is a process of this machine that does not exist any more."""
+    machine_name, _, process = name.rpartition(":")
+    if machine_name != socket.gethostname():
         return False
     try:
         os.kill(int(process), 0)
