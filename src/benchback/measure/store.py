@@ -126,7 +126,7 @@ def _write(path: Path, campaign: Mapping[str, Any], cells: Sequence[Cell], slots
             schema.insert(connection, "campaign", {"body": canonical(campaign)})
             schema.insert(connection, "stratum", {"number": 0, "body": canonical(campaign.get("fingerprint", {}))})
             for cell in cells:
-                schema.insert(connection, "cell", {"name": cell.id, "body": canonical(asdict(cell))})
+                schema.insert(connection, "cell", {"name": cell.id, "body": canonical(cell.to_dict())})
             _append_slots(connection, slots)
         # Closing would write the log into the file as well, but say nothing where the disk has no room for it.
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
