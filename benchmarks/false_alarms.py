@@ -16,7 +16,8 @@ from pathlib import Path
 
 from benchback import stats
 from benchback.cli.campaigns import on_stop
-from benchback.measure.coordinator import Hooks, block_times, complete, open_campaign, work
+from benchback.measure.coordinator import Hooks, open_campaign, work
+from benchback.measure.results import block_times, complete
 from benchback.measure.study import Product, Study
 from benchback.stats import Comparison
 

@@ -28,10 +28,11 @@ from benchback.analysis.table import read
 from benchback.cli.show_campaigns import print_outcome
 from benchback.errors import InputError
 from benchback.measure import coordinator, gate
-from benchback.measure.coordinator import open_campaign, owner, owner_is_gone, results
+from benchback.measure.coordinator import open_campaign, owner, owner_is_gone
 from benchback.measure.policy import is_accepted
-from benchback.measure.process import Ended, Interrupted, output_of, run_cell
+from benchback.measure.process import Ended, Interrupted, run_cell
 from benchback.measure.record import Attempt, Cell
+from benchback.measure.results import block_times, results
 from benchback.measure.store import Store, open_store
 from benchback.measure.study import Product, Study
 from benchback.measure.verify import verify
@@ -109,7 +110,7 @@ def test_groups_are_extended_until_precise_or_at_their_limit(cv: float, expected
 
 def test_a_group_stops_as_soon_as_it_is_precise(unbroken: Path) -> None:
     with open_store(unbroken, readonly=True) as store:
-        slots, times = store.slots(), coordinator.block_times(store, 0)
+        slots, times = store.slots(), block_times(store, 0)
         for group in {cell.group for cell in store.cells().values()}:
             members = [id for id, cell in store.cells().items() if cell.group == group]
             n = 1 + max(slot.block for slot in slots if slot.cell in members)
@@ -219,7 +220,7 @@ def test_a_new_stratum_repeats_the_schedule_and_is_not_pooled(order: str, path: 
         assert [(s.cell, s.block, s.seed) for s in first] == [(s.cell, s.block, s.seed) for s in second]
         assert coordinator.work(store, chosen, slower)
         assert store.progress(1).ok == len(second)
-        old, new = (coordinator.block_times(store, number) for number in (0, 1))
+        old, new = (block_times(store, number) for number in (0, 1))
         for cell in old:
             assert old[cell].keys() == new[cell].keys()
             assert all(new[cell][b] == pytest.approx(2 * old[cell][b]) for b in old[cell])
@@ -308,49 +309,77 @@ def test_a_proof_that_is_interrupted_is_not_recorded(path: Path) -> None:
         assert store.events() == []
 
 
-def test_proving_can_be_interrupted_at_any_time(tmp_path: Path) -> None:
+PARITY = """
+import json, os, sys
+from benchback.measure.wire import write_frame
+job = json.load(sys.stdin)
+with open({asked!r}, "a") as asked:
+    asked.write(json.dumps(job["backends"]) + chr(10))
+rows = [{{"backend": name, "ok": True}} for name in job["backends"] if name != "nnx"]
+with os.fdopen(int(sys.argv[-1]), "wb") as stream:
+    write_frame(stream, {{"kind": "parity", "rows": rows}})
+"""
+
+
+@pytest.fixture
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where a worker that finds every backend but nnx correct writes what it was asked."""
+    code = PARITY.format(asked=str(tmp_path / "asked"))
+    monkeypatch.setattr(gate, "COMMAND", (sys.executable, "-c", code))
+    return tmp_path / "asked"
+
+
+def test_proving_can_be_interrupted_at_any_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ready = tmp_path / "pid"
+    monkeypatch.setattr(gate, "COMMAND", double(f"hang:{ready}"))
     started = time.monotonic()
     with pytest.raises(Interrupted):
-        output_of([*double(f"hang:{ready}"), "1"], 60.0, lambda: not ready.exists())
+        gate.measure("ppo", ["linen"], lambda: not ready.exists())
     assert time.monotonic() - started < 4
     assert is_gone(int(ready.read_text()))
 
 
+@pytest.mark.parametrize("fault", ["fail", "garble:0", "half:whole", "nothing"])
+def test_a_worker_that_fails_proves_nothing(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate, "COMMAND", double(fault))
+    assert gate.measure("ppo", ["linen", "nnx"]) == {}
+
+
+def test_a_deviation_that_is_too_large_fails_its_backend() -> None:
+    good = {"backend": "linen", "level": "L0", "quantity": "value", "deviation": 1e-9, "ok": True}
+    assert gate.verdicts_of([good, good | {"deviation": 0.5, "ok": False}]) == {
+        "linen": "fail: L0 value off by 5.0e-01"
+    }
+    assert gate.verdicts_of([good | {"deviation": None, "ok": False}]) == {"linen": "fail: L0 value no number"}
+
+
 @pytest.mark.parametrize("content", ["", "[1]", "{"])
-def test_a_spoiled_memory_of_proofs_is_not_believed(
-    content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows = [{"backend": "linen", "ok": True}]
-    monkeypatch.setattr(gate, "output_of", lambda command, timeout_s, tick: json.dumps({"rows": rows}))
-    assert gate.verdicts(["ppo"], ["linen", "nnx"], MACHINE, cache=tmp_path) == {
+def test_a_spoiled_memory_of_proofs_is_not_believed(content: str, tmp_path: Path, asked: Path) -> None:
+    cache = tmp_path / "cache"
+    assert gate.verdicts(["ppo"], ["linen", "nnx"], MACHINE, cache=cache) == {
         "ppo/linen": "pass",
         "ppo/nnx": "not measured",
     }
-    (file,) = tmp_path.iterdir()
+    (file,) = cache.iterdir()
     file.write_text(content)
-    assert gate.verdicts(["ppo"], ["linen"], MACHINE, cache=tmp_path) == {"ppo/linen": "pass"}
+    assert gate.verdicts(["ppo"], ["linen"], MACHINE, cache=cache) == {"ppo/linen": "pass"}
     assert file.read_text() == '{"linen": "pass"}'
     assert gate.verdicts(["ppo"], ["linen"], MACHINE, cache=Path("/proc/none")) == {"ppo/linen": "pass"}
 
 
 def test_parity_is_measured_on_all_processors_and_once_for_each_backend(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, asked: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[list[str]] = []
-
-    def measured(command: list[str], timeout_s: float, tick: Any) -> str:
-        asked.append(command[command.index("--backends") + 1 : command.index("--levels")])
-        return json.dumps({"rows": [{"backend": backend, "ok": True} for backend in asked[-1]]})
-
-    monkeypatch.setattr(gate, "output_of", measured)
     monkeypatch.setattr(gate.machine, "allowed_processors", lambda: [0, 1])
-    three = ["linen", "nnx", "pytorch"]
-    assert set(gate.verdicts(["ppo"], three, MACHINE, cache=tmp_path).values()) == {"pass"}
-    assert sorted(map(sorted, asked)) == [["linen", "pytorch"], ["nnx"]]
-    asked.clear()
-    assert set(gate.verdicts(["ppo"], [*three, "haiku"], MACHINE, cache=tmp_path).values()) == {"pass"}
-    assert asked == [["haiku"]]
+    three, cache = ["linen", "equinox", "pytorch"], tmp_path / "cache"
+    assert set(gate.verdicts(["ppo"], three, MACHINE, cache=cache).values()) == {"pass"}
+    assert sorted(sorted(json.loads(line)) for line in asked.read_text().splitlines()) == [
+        ["equinox", "pytorch"],
+        ["linen"],
+    ]
+    asked.unlink()
+    assert set(gate.verdicts(["ppo"], [*three, "haiku"], MACHINE, cache=cache).values()) == {"pass"}
+    assert json.loads(asked.read_text()) == ["haiku"]
 
 
 # Sudden ends, and several at once.

@@ -142,7 +142,7 @@ def typed(field: Field, value: Any) -> Any:
         example = "" if field.default in (MISSING, None) else f", e.g. {field.default!r}"
         raise InputError(f"{field.name}={value!a:.80} must be of type {kind.__name__}{example}")
     if get_origin(field.type) is Literal and value not in choices:
-        raise InputError(f"{field.name}={value} is unknown; did you mean {registry.nearest(value, choices)}?")
+        raise InputError(f"{field.name}={value} is unknown; did you mean {registry.nearest(str(value), choices)}?")
     return value
 
 

@@ -135,6 +135,7 @@ def plan(arguments: list[str]) -> int:
 def run(arguments: list[str]) -> int:
     from benchback.cli.show_campaigns import print_outcome, watching
     from benchback.measure import coordinator
+    from benchback.measure.launch import in_process
     from benchback.tools.track import feeder
 
     stop = on_stop()
@@ -142,7 +143,7 @@ def run(arguments: list[str]) -> int:
     trackers = tuple(dict.fromkeys(flags.track))
     feeder.check(trackers, flags.online)
     path = flags.store or Path("runs") / f"{study.name}.sqlite"
-    launch = coordinator.in_process if flags.in_process else coordinator.run_cell
+    launch = in_process if flags.in_process else None
     options = {"seed": flags.seed, "note": flags.note, "new_stratum": flags.new_stratum}
     with coordinator.open_campaign(path, study, **options) as store:
         with watching(store, flags.json) as hooks:

@@ -3,15 +3,13 @@
 It can be stopped and started again at any point, and several may work on one store. What it knows is in the store.
 """
 
-import gc
 import os
 import socket
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,13 +17,12 @@ from typing import Any
 from benchback import __version__, envs
 from benchback.errors import InputError
 from benchback.measure import gate, machine, plan
-from benchback.measure.metrics import stopping_metric
-from benchback.measure.policy import accepted_attempt
-from benchback.measure.process import Ended, Interrupted, run_cell
+from benchback.measure.launch import launcher
+from benchback.measure.process import Interrupted, Launch, Tick
 from benchback.measure.record import Attempt, Cell, Record, Slot
+from benchback.measure.results import block_times, complete
 from benchback.measure.store import Fenced, Lease, Store, create, open_store
 from benchback.measure.study import Study
-from benchback.measure.worker import Job, perform
 
 LEASE_S = 60.0
 RENEW_S = 15.0
@@ -33,9 +30,6 @@ BLOCKS_AT_ONCE = 2
 """Blocks added to a group that is not precise enough: an even number keeps orders balanced with their reverse."""
 POLL_S = 0.5
 
-Tick = Callable[[], bool]
-"""Called a few times a second by what takes long; False ends it."""
-Launch = Callable[[Cell, int, float, Tick], Ended]
 Prove = Callable[[Iterable[str], Iterable[str], Mapping[str, Any], Tick], dict[str, str]]
 
 
@@ -47,7 +41,8 @@ class Hooks:
     started: Callable[[Slot, Cell], None] = lambda slot, cell: None
     finished: Callable[[Slot, Cell, Attempt], None] = lambda slot, cell, attempt: None
     log: Callable[[str], None] = lambda line: None
-    launch: Launch = field(default=run_cell)
+    launch: Launch | None = None
+    """Runs a cell. None: each by its kind, in processes of its own."""
     prove: Prove | None = field(default=gate.verdicts)
     """Whether backends compute the same: `algorithm/backend` -> `pass` or why not. None: nothing is claimed of them."""
     sample: Callable[[], dict[str, float]] = machine.sample
@@ -115,7 +110,7 @@ def check_fit(study: Study, fingerprint: Mapping[str, Any]) -> None:
     machine.processors(max(cell.threads for cell in study.cells))
     if any(cell.device == "gpu" for cell in study.cells) and not fingerprint.get("gpu"):
         raise InputError(f"study {study.name} has device=gpu and no NVIDIA GPU answers here; use device=cpu")
-    for id in dict.fromkeys(cell.run["env"] for cell in study.cells):
+    for id in dict.fromkeys(cell.run["env"] for cell in study.cells if cell.kind == "training"):
         envs.check_installed(id)
 
 
@@ -141,24 +136,15 @@ def _check_machine(store: Store, study: Study, fingerprint: Mapping[str, Any], n
 def work(store: Store, study: Study, hooks: Hooks) -> bool:
     """Run what is open until nothing is; False if asked to stop before. Extends groups that are not precise enough."""
     stratum = len(store.strata()) - 1
+    lengthen(store, study, stratum)
     # Leases under our name belong to a dead process whose pid we reuse.
     store.forget(lambda name: name == owner() or owner_is_gone(name))
     try:
         prove(store, hooks)
     except Interrupted:
         return False
-    worker = Worker(store, study, hooks, stratum, store.cells())
-    while not hooks.asked_to_stop():
-        lease = store.lease(owner(), LEASE_S, stratum)
-        if lease is not None:
-            worker.fill(lease)
-        elif store.progress(stratum).running:
-            time.sleep(POLL_S)  # another coordinator is at it; it may die, and leave its slot to us
-            store.forget(owner_is_gone)
-        elif not extend_groups(store, study, stratum, hooks):
-            worker.close_block()
-            return True
-    return False
+    with nullcontext(hooks.launch) if hooks.launch else launcher() as launch:
+        return Coordinator(store, study, hooks, launch, stratum, store.cells()).work()
 
 
 def prove(store: Store, hooks: Hooks) -> None:
@@ -177,15 +163,30 @@ def prove(store: Store, hooks: Hooks) -> None:
 
 
 @dataclass
-class Worker:
+class Coordinator:
     """Fills one slot after another, with a canary where one block ends and the next begins."""
 
     store: Store
     study: Study
     hooks: Hooks
+    launch: Launch
     stratum: int
     cells: Mapping[str, Cell]
     block: tuple[str, int] | None = None
+
+    def work(self) -> bool:
+        """Run what is open until nothing is; False if asked to stop before."""
+        while not self.hooks.asked_to_stop():
+            lease = self.store.lease(owner(), LEASE_S, self.stratum)
+            if lease is not None:
+                self.fill(lease)
+            elif self.store.progress(self.stratum).running:
+                time.sleep(POLL_S)  # another coordinator is at it; it may die, and leave its slot to us
+                self.store.forget(owner_is_gone)
+            elif not extend_groups(self.store, self.study, self.stratum, self.hooks):
+                self.close_block()
+                return True
+        return False
 
     def fill(self, lease: Lease) -> None:
         """Run the slot and store what came of it; a lease that is lost, or an interruption, stores nothing."""
@@ -212,7 +213,7 @@ class Worker:
         """One run, with what the machine did meanwhile."""
         started_at, before = datetime.now(UTC).isoformat(timespec="milliseconds"), self.hooks.sample()
         renewal = Renewal(self.store, lease, self.hooks.asked_to_stop)
-        ended = self.hooks.launch(cell, lease.slot.seed, self.study.timeout_s, renewal.tick)
+        ended = self.launch(cell, lease.slot.seed, self.study.timeout_s, renewal.tick)
         noise = machine.between(before, self.hooks.sample())
         tags = list(ended.tags)
         if machine.violations(noise):
@@ -267,6 +268,25 @@ class Renewal:
         return not self.asked_to_stop()
 
 
+def lengthen(store: Store, study: Study, stratum: int) -> None:
+    """Append the blocks that the study asks for now beyond those it was begun with."""
+    if study.order != "protocol":
+        return
+    cells, slots, seed = list(store.cells().values()), store.slots(), store.campaign()["seed"]
+    added: list[Slot] = []
+    for group in dict.fromkeys(cell.group for cell in cells):
+        more = study.min_blocks - blocks_of(group, cells, slots, stratum)
+        added += plan.extend(cells, [*slots, *added], group, more, seed, stratum)
+    with suppress(ValueError):  # another coordinator was faster; what it added will be found open
+        store.add_slots(added)
+
+
+def blocks_of(group: str, cells: Iterable[Cell], slots: Iterable[Slot], stratum: int) -> int:
+    """How many blocks of a group are scheduled in a stratum."""
+    members = {cell.id for cell in cells if cell.group == group}
+    return 1 + max((slot.block for slot in slots if slot.cell in members and slot.stratum == stratum), default=-1)
+
+
 def extend_groups(store: Store, study: Study, stratum: int, hooks: Hooks) -> bool:
     """Append blocks to every group whose ratios are not known well enough; whether there is more to run."""
     if study.order != "protocol" or study.max_blocks == study.min_blocks:
@@ -280,8 +300,7 @@ def extend_groups(store: Store, study: Study, stratum: int, hooks: Hooks) -> boo
     extended = []
     for group in dict.fromkeys(cell.group for cell in cells.values()):
         members = [cell.id for cell in cells.values() if cell.group == group]
-        blocks = 1 + max(slot.block for slot in slots if slot.cell in members and slot.stratum == stratum)
-        wanted = min(BLOCKS_AT_ONCE, study.max_blocks - blocks)
+        wanted = min(BLOCKS_AT_ONCE, study.max_blocks - blocks_of(group, cells.values(), slots, stratum))
         pairs = plan.undecided(complete(times, members), study.precision)
         if wanted > 0 and pairs:
             added += plan.extend(list(cells.values()), [*slots, *added], group, wanted, seed, stratum)
@@ -294,58 +313,6 @@ def extend_groups(store: Store, study: Study, stratum: int, hooks: Hooks) -> boo
             store.add_event("extended", what)
             hooks.log(f"{what['undecided']} comparisons are not precise enough: {what['blocks']} more blocks")
     return True
-
-
-def block_times(store: Store, stratum: int) -> dict[str, dict[int, float]]:
-    """Cell -> block -> seconds of an iteration, of the attempts that speak for their slots."""
-    found: dict[str, dict[int, float]] = {}
-    for slot, attempt in results(store):
-        if slot.stratum == stratum and attempt.record is not None:
-            found.setdefault(slot.cell, {})[slot.block] = stopping_metric(attempt.record)
-    return found
-
-
-def results(store: Store) -> list[tuple[Slot, Attempt]]:
-    """Every slot that has a result with the attempt that speaks for it, in schedule order."""
-    tries: dict[str, list[Attempt]] = {}
-    for attempt in store.attempts():
-        tries.setdefault(attempt.slot, []).append(attempt)
-    found = ((slot, accepted_attempt(tries.get(slot.id, []))) for slot in store.slots())
-    return [(slot, attempt) for slot, attempt in found if attempt is not None]
-
-
-def complete(times: Mapping[str, Mapping[int, float]], members: Sequence[str]) -> dict[str, list[float]]:
-    """Of the members that ran at all, the times in the blocks that all of them completed."""
-    ran = [cell for cell in members if times.get(cell)]
-    if len(ran) < 2:
-        return {}
-    common = sorted(set.intersection(*(set(times[cell]) for cell in ran)))
-    return {cell: [times[cell][block] for block in common] for cell in ran}
-
-
-def in_process(cell: Cell, seed: int, timeout_s: float, tick: Callable[[], bool]) -> Ended:
-    """A run in this process, for debugging: what came before it is still in memory. Same result, no isolation."""
-    started = time.monotonic()
-    try:
-        record = perform(Job(cell, seed, started))
-    except InputError:
-        raise
-    except Exception as error:
-        detail = f"{type(error).__name__}: {error}".splitlines()[0]
-        return Ended("error", detail, duration_s=time.monotonic() - started, tags=("in-process",))
-    finally:
-        forget_programs()
-    message = {"kind": "record", "record": asdict(record)}
-    return Ended("ok", duration_s=time.monotonic() - started, messages=[message], tags=("in-process",))
-
-
-def forget_programs() -> None:
-    """Free what frameworks keep between runs: compiled programs, and what only they refer to."""
-    if jax := sys.modules.get("jax"):
-        jax.clear_caches()
-    if dynamo := sys.modules.get("torch._dynamo"):
-        dynamo.reset()
-    gc.collect()
 
 
 def owner() -> str:

@@ -31,6 +31,10 @@ STRAYS_S = 5.0
 COMMAND = (sys.executable, "-m", "benchback.measure.worker")
 
 
+Tick = Callable[[], bool]
+"""Called a few times a second by what takes long; False ends it (Interrupted)."""
+
+
 class Interrupted(Exception):
     """The user asked to stop while a worker was running; it has been ended."""
 
@@ -48,11 +52,15 @@ class Ended:
     """What was not as it should be, for the attempt's record."""
 
 
+Launch = Callable[[Cell, int, float, Tick], Ended]
+"""Runs a cell with a seed, at most so many seconds."""
+
+
 def run_cell(
     cell: Cell,
     seed: int,
     timeout_s: float,
-    tick: Callable[[], bool] = lambda: True,
+    tick: Tick = lambda: True,
     command: Sequence[str] = COMMAND,
 ) -> Ended:
     """One training in a fresh process. `tick` is called a few times a second; False ends the run (Interrupted)."""
@@ -88,7 +96,7 @@ def supervise(
     variables: dict[str, str],
     job: str,
     timeout_s: float,
-    tick: Callable[[], bool],
+    tick: Tick,
     processors: int | None = None,
 ) -> Ended:
     """Run `command FD` to its end, whatever it does, and say how it ended. Nothing it started survives it."""
@@ -170,13 +178,13 @@ class Listener:
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()
 
-    def ask(self, request: Mapping[str, Any], deadline: float, tick: Callable[[], bool]) -> dict[str, Any] | None:
+    def ask(self, request: Mapping[str, Any], deadline: float, tick: Tick) -> dict[str, Any] | None:
         """The answer of a process that stays for more requests; None if there is none by the deadline, or it died."""
         self.tell(json.dumps(request) + "\n")
         self.listen(deadline, tick, lambda: bool(self.messages))
         return self.messages.pop() if self.messages and not self.garbled else None
 
-    def listen(self, deadline: float, tick: Callable[[], bool], enough: Callable[[], bool] = lambda: False) -> bool:
+    def listen(self, deadline: float, tick: Tick, enough: Callable[[], bool] = lambda: False) -> bool:
         """Listen until there is enough, the process has ended or talks nonsense; False if the deadline came first."""
         while not enough() and self.process.poll() is None and not self.garbled:
             if time.monotonic() > deadline:
@@ -250,7 +258,7 @@ class Listener:
 def output_of(
     command: Sequence[str],
     timeout_s: float,
-    tick: Callable[[], bool] = lambda: True,
+    tick: Tick = lambda: True,
     given: str = "",
     variables: Mapping[str, str] | None = None,
 ) -> str:
