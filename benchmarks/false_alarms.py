@@ -16,7 +16,8 @@ from pathlib import Path
 
 from benchback import stats
 from benchback.cli.campaigns import on_stop
-from benchback.measure.coordinator import Watch, block_times, complete, open_campaign, work
+from benchback.measure.coordinator import Hooks, open_campaign, work
+from benchback.measure.results import block_times, complete
 from benchback.measure.study import Product, Study
 from benchback.stats import Comparison
 
@@ -37,11 +38,11 @@ def pair(number: int, backend: str, blocks: int) -> Study:
     return Study(name=f"aa{number:02}", products=(Product(axes=axes, fixed=fixed),), **options)
 
 
-def measured(path: Path, number: int, backend: str, blocks: int, watch: Watch) -> tuple[Comparison, int] | None:
+def measured(path: Path, number: int, backend: str, blocks: int, hooks: Hooks) -> tuple[Comparison, int] | None:
     """What came of one pair, and how many of its runs were noisy; None if the user asked to stop."""
     study = pair(number, backend, blocks)
     with open_campaign(path, study, seed=number) as store:
-        if not work(store, study, watch):
+        if not work(store, study, hooks):
             return None
         cells = list(store.cells().values())
         noisy = sum("noisy" in attempt.tags for attempt in store.attempts())
@@ -62,11 +63,11 @@ def main() -> None:
     parser.add_argument("--backend", choices=WORK, default="pytorch")
     parser.add_argument("--out", type=Path, default=Path("runs/false_alarms"))
     options = parser.parse_args()
-    watch = replace(Watch(), asked_to_stop=on_stop())
+    hooks = replace(Hooks(), asked_to_stop=on_stop())
     found: list[Comparison] = []
     for number in range(options.pairs):
         path = options.out / f"{options.backend}-{number:02}.sqlite"
-        outcome = measured(path, number, options.backend, options.blocks, watch)
+        outcome = measured(path, number, options.backend, options.blocks, hooks)
         if outcome is None:
             sys.exit(130)
         row, noisy = outcome

@@ -17,7 +17,7 @@ from worker_double import record
 
 from benchback.cli.campaigns import on_stop
 from benchback.measure import coordinator
-from benchback.measure.coordinator import Watch
+from benchback.measure.coordinator import Hooks
 from benchback.measure.process import Ended, run_cell
 from benchback.measure.record import Cell
 from benchback.measure.study import Product, Study
@@ -66,18 +66,18 @@ def quiet() -> dict[str, float]:
     return {"time_s": time.monotonic(), "own_s": 0.0, "busy_s": 0.0}
 
 
-WATCH = Watch(launch=modelled, prove=proven, sample=quiet, canary=lambda: {"matmul_s": 0.001, "memcpy_s": 0.001})
+HOOKS = Hooks(launch=modelled, prove=proven, sample=quiet, canary=lambda: {"matmul_s": 0.001, "memcpy_s": 0.001})
 
 
-def work(path: Path, watch: Watch = WATCH, study: Study = STUDY, **options: Any) -> bool:
+def work(path: Path, hooks: Hooks = HOOKS, study: Study = STUDY, **options: Any) -> bool:
     """Whether the campaign at `path` is complete after this coordinator."""
     with coordinator.open_campaign(path, study, fingerprint=MACHINE, **options) as store:
-        return coordinator.work(store, study, watch)
+        return coordinator.work(store, study, hooks)
 
 
 def slowly(path: Path) -> None:
     """For a coordinator that is to be disturbed."""
-    work(path, replace(WATCH, launch=partial(modelled, takes_s=0.002)))
+    work(path, replace(HOOKS, launch=partial(modelled, takes_s=0.002)))
 
 
 def main() -> None:
@@ -86,8 +86,8 @@ def main() -> None:
     if fault:
         command = (sys.executable, str(Path(__file__).parent / "worker_double.py"), *fault)
         launch = partial(run_cell, command=command)
-    watch = replace(WATCH, asked_to_stop=on_stop(), launch=launch)
-    sys.exit(0 if work(Path(path), watch, study(gammas=(0.9,), max_blocks=2)) else 130)
+    hooks = replace(HOOKS, asked_to_stop=on_stop(), launch=launch)
+    sys.exit(0 if work(Path(path), hooks, study(gammas=(0.9,), max_blocks=2)) else 130)
 
 
 if __name__ == "__main__":

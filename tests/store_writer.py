@@ -8,24 +8,24 @@ import time
 from pathlib import Path
 
 from benchback.measure.record import Attempt, Record
-from benchback.measure.store import Claim, open_store
+from benchback.measure.store import Lease, open_store
 
 LEASE_S = 600.0
 
 
-def attempt_for(claim: Claim) -> Attempt:
+def attempt_for(lease: Lease) -> Attempt:
     """What an attempt at this slot measures, always the same."""
-    values = [claim.slot.seed / 7 + call for call in range(40)]
-    record = Record({"total_s": list(values)}, {"finished": values[-1]}, {"seed": claim.slot.seed}, {})
-    return Attempt(claim.slot.id, claim.number, "ok", "2026-01-01T00:00:00+00:00", 1.0, record=record)
+    values = [lease.slot.seed / 7 + call for call in range(40)]
+    record = Record({"total_s": list(values)}, {"finished": values[-1]}, {"seed": lease.slot.seed}, {})
+    return Attempt(lease.slot.id, lease.number, "ok", "2026-01-01T00:00:00+00:00", 1.0, record=record)
 
 
 def main() -> None:
     path, owner, later_s = sys.argv[1:]
     with open_store(Path(path), clock=lambda: time.time() + float(later_s)) as store:
-        while claim := store.claim(owner, LEASE_S):
-            store.finish(claim, attempt_for(claim))
-            print(claim.slot.id, claim.number, flush=True)
+        while lease := store.lease(owner, LEASE_S):
+            store.finish(lease, attempt_for(lease))
+            print(lease.slot.id, lease.number, flush=True)
 
 
 if __name__ == "__main__":

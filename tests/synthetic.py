@@ -10,7 +10,7 @@ import numpy as np
 
 from benchback.measure import plan
 from benchback.measure.record import Attempt, Cell, Record
-from benchback.measure.store import Claim, Store, create
+from benchback.measure.store import Lease, Store, create
 from benchback.measure.study import Product, Study, every_mode, variants
 
 HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>&amp;\"'`${1}"
@@ -80,26 +80,26 @@ def fill(store: Store, shape: Shape, most: int | None = None) -> None:
     by_id = store.cells()
     generator = np.random.default_rng(shape.seed)
     made = 0
-    while made != most and (claim := store.claim("synthetic", 1e6)):
+    while made != most and (lease := store.lease("synthetic", 1e6)):
         made += 1
-        cell = by_id[claim.slot.cell]
-        store.finish(claim, attempt_for(claim, cell, shape, generator))
-        if claim.slot.order % len(shape.backends) == 0:
-            when = {"group": cell.group, "block": claim.slot.block, "stratum": claim.slot.stratum, "when": "before"}
+        cell = by_id[lease.slot.cell]
+        store.finish(lease, attempt_for(lease, cell, shape, generator))
+        if lease.slot.order % len(shape.backends) == 0:
+            when = {"group": cell.group, "block": lease.slot.block, "stratum": lease.slot.stratum, "when": "before"}
             times = 0.004 * np.exp(generator.normal(0, 0.02, 2))
             store.add_canary(when | {"matmul_s": float(times[0]), "memcpy_s": float(times[1])})
 
 
-def attempt_for(claim: Claim, cell: Cell, shape: Shape, generator: np.random.Generator) -> Attempt:
+def attempt_for(lease: Lease, cell: Cell, shape: Shape, generator: np.random.Generator) -> Attempt:
     """A result; now and then a noisy one, and in one cell nothing but crashes."""
-    record = record_for(cell, claim.slot.seed, shape, generator)
+    record = record_for(cell, lease.slot.seed, shape, generator)
     noise = {"other_load": float(generator.gamma(1, 0.02)), "pressure": 0.01, "steal": 0.001, "throttled": 0.0}
-    minute, second = divmod(claim.slot.order, 60)
-    common: dict[str, Any] = {"slot": claim.slot.id, "number": claim.number, "noise": noise}
+    minute, second = divmod(lease.slot.order, 60)
+    common: dict[str, Any] = {"slot": lease.slot.id, "number": lease.number, "noise": noise}
     common["started_at"] = f"2026-01-01T{minute // 60:02}:{minute % 60:02}:{second:02}.000+00:00"
     if fails(cell, shape):
         return Attempt(outcome="signal", duration_s=1.0, detail=f"signal 9 {HOSTILE}", log=HOSTILE, **common)
-    tags = ("noise",) if claim.number == 0 and generator.random() < 0.02 else ()
+    tags = ("noise",) if lease.number == 0 and generator.random() < 0.02 else ()
     duration = record.marks["finished"] + 0.2
     return Attempt(outcome="ok", duration_s=duration, tags=tags, record=record, **common)
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import psutil
 import pytest
-from campaign_double import MACHINE, STUDY, WATCH, modelled, slowly, study, work
+from campaign_double import HOOKS, MACHINE, STUDY, modelled, slowly, study, work
 from test_process import double, is_gone, wait_for
 
 from benchback.analysis.claims import claims_table
@@ -28,10 +28,11 @@ from benchback.analysis.table import read
 from benchback.cli.show_campaigns import print_outcome
 from benchback.errors import InputError
 from benchback.measure import coordinator, gate
-from benchback.measure.coordinator import open_campaign, owner, owner_is_gone, results
+from benchback.measure.coordinator import open_campaign, owner, owner_is_gone
 from benchback.measure.policy import is_accepted
-from benchback.measure.process import Ended, Interrupted, output_of, run_cell
+from benchback.measure.process import Ended, Interrupted, run_cell
 from benchback.measure.record import Attempt, Cell
+from benchback.measure.results import block_times, results
 from benchback.measure.store import Store, open_store
 from benchback.measure.study import Product, Study
 from benchback.measure.verify import verify
@@ -96,20 +97,20 @@ def test_a_campaign_runs_every_slot_once_with_canaries_and_proof(unbroken: Path)
 def test_a_complete_campaign_is_left_as_it_is(path: Path) -> None:
     assert work(path)
     before = table(path)
-    assert work(path, replace(WATCH, launch=partial(pytest.fail, "nothing is open")))
+    assert work(path, replace(HOOKS, launch=partial(pytest.fail, "nothing is open")))
     assert table(path) == before
 
 
 @pytest.mark.parametrize(("cv", "expected"), [(0.0, {2}), (0.2, {6})])
 def test_groups_are_extended_until_precise_or_at_their_limit(cv: float, expected: set[int], path: Path) -> None:
     few = study(max_blocks=6)
-    assert work(path, replace(WATCH, launch=partial(modelled, cv=cv)), few)
+    assert work(path, replace(HOOKS, launch=partial(modelled, cv=cv)), few)
     assert blocks(path) == expected
 
 
 def test_a_group_stops_as_soon_as_it_is_precise(unbroken: Path) -> None:
     with open_store(unbroken, readonly=True) as store:
-        slots, times = store.slots(), coordinator.block_times(store, 0)
+        slots, times = store.slots(), block_times(store, 0)
         for group in {cell.group for cell in store.cells().values()}:
             members = [id for id, cell in store.cells().items() if cell.group == group]
             n = 1 + max(slot.block for slot in slots if slot.cell in members)
@@ -155,7 +156,7 @@ def test_noisy_runs_are_kept_and_made_again_at_most_twice(
 ) -> None:
     busy = Busy(noisy)
     quick = study(gammas=(0.9,), max_blocks=2, rerun_noisy=rerun)
-    assert work(path, replace(WATCH, launch=busy.launch, sample=busy.sample), quick)
+    assert work(path, replace(HOOKS, launch=busy.launch, sample=busy.sample), quick)
     for tries in attempts(path).values():
         assert [attempt.tags for attempt in tries] == tags
         assert all(("other_load 1 above" in a.detail) == bool(a.tags) for a in tries)
@@ -175,7 +176,7 @@ def test_what_fails_is_tried_once_more_and_then_given_up(failures: int, tries: l
                 return Ended("signal", "ended by SIGSEGV", log="boom")
         return modelled(cell, seed)
 
-    assert work(path, replace(WATCH, launch=launch), study(gammas=(0.9,)))
+    assert work(path, replace(HOOKS, launch=launch), study(gammas=(0.9,)))
     with open_store(path, readonly=True) as store:
         cells = store.cells()
         assert verify(path) == []
@@ -193,7 +194,7 @@ def test_a_canary_that_fails_costs_no_run(path: Path) -> None:
     def canary() -> dict[str, float]:
         raise subprocess.CalledProcessError(1, "canary")
 
-    assert work(path, replace(WATCH, canary=canary))
+    assert work(path, replace(HOOKS, canary=canary))
     with open_store(path, readonly=True) as store:
         assert store.canaries() == []
         assert "canary" in {event.kind for event in store.events()}
@@ -211,15 +212,15 @@ def test_a_changed_machine_is_refused_with_a_diff(path: Path) -> None:
 @pytest.mark.parametrize("order", ["protocol", "original"])
 def test_a_new_stratum_repeats_the_schedule_and_is_not_pooled(order: str, path: Path) -> None:
     chosen = study(order=order, repeats=2, max_blocks=2)
-    assert work(path, WATCH, chosen)
-    slower = replace(WATCH, launch=partial(modelled, effects=dict.fromkeys(("linen", "nnx", "equinox"), 1.0)))
+    assert work(path, HOOKS, chosen)
+    slower = replace(HOOKS, launch=partial(modelled, effects=dict.fromkeys(("linen", "nnx", "equinox"), 1.0)))
     other = MACHINE | {"cpu": "another"}
     with open_campaign(path, chosen, fingerprint=other, new_stratum=True) as store:
         first, second = ([s for s in store.slots() if s.stratum == number] for number in (0, 1))
         assert [(s.cell, s.block, s.seed) for s in first] == [(s.cell, s.block, s.seed) for s in second]
         assert coordinator.work(store, chosen, slower)
         assert store.progress(1).ok == len(second)
-        old, new = (coordinator.block_times(store, number) for number in (0, 1))
+        old, new = (block_times(store, number) for number in (0, 1))
         for cell in old:
             assert old[cell].keys() == new[cell].keys()
             assert all(new[cell][b] == pytest.approx(2 * old[cell][b]) for b in old[cell])
@@ -286,11 +287,11 @@ def test_a_negative_seed_is_refused_before_anything_is_written(path: Path) -> No
 
 def test_parity_is_proven_once_for_a_state_of_the_code(path: Path) -> None:
     work(path)
-    work(path, replace(WATCH, prove=lambda *_: pytest.fail("proven already")))
+    work(path, replace(HOOKS, prove=lambda *_: pytest.fail("proven already")))
 
 
 def test_a_proof_that_failed_is_tried_anew(path: Path) -> None:
-    work(path, replace(WATCH, prove=lambda *_: {"ppo/linen": "not measured"}))
+    work(path, replace(HOOKS, prove=lambda *_: {"ppo/linen": "not measured"}))
     with open_store(path, readonly=True) as store:
         (unproven, *_) = claims(store, read_groups(store), "steady")
     assert "parity of ppo/nnx: not measured" in str(unproven)
@@ -303,54 +304,82 @@ def test_a_proof_that_is_interrupted_is_not_recorded(path: Path) -> None:
     def interrupted(*_: Any) -> dict[str, str]:
         raise Interrupted
 
-    assert not work(path, replace(WATCH, prove=interrupted))
+    assert not work(path, replace(HOOKS, prove=interrupted))
     with open_store(path, readonly=True) as store:
         assert store.events() == []
 
 
-def test_proving_can_be_interrupted_at_any_time(tmp_path: Path) -> None:
+PARITY = """
+import json, os, sys
+from benchback.measure.wire import write_frame
+job = json.load(sys.stdin)
+with open({asked!r}, "a") as asked:
+    asked.write(json.dumps(job["backends"]) + chr(10))
+rows = [{{"backend": name, "ok": True}} for name in job["backends"] if name != "nnx"]
+with os.fdopen(int(sys.argv[-1]), "wb") as stream:
+    write_frame(stream, {{"kind": "parity", "rows": rows}})
+"""
+
+
+@pytest.fixture
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where a worker that finds every backend but nnx correct writes what it was asked."""
+    code = PARITY.format(asked=str(tmp_path / "asked"))
+    monkeypatch.setattr(gate, "COMMAND", (sys.executable, "-c", code))
+    return tmp_path / "asked"
+
+
+def test_proving_can_be_interrupted_at_any_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ready = tmp_path / "pid"
+    monkeypatch.setattr(gate, "COMMAND", double(f"hang:{ready}"))
     started = time.monotonic()
     with pytest.raises(Interrupted):
-        output_of([*double(f"hang:{ready}"), "1"], 60.0, lambda: not ready.exists())
+        gate.measure("ppo", ["linen"], lambda: not ready.exists())
     assert time.monotonic() - started < 4
     assert is_gone(int(ready.read_text()))
 
 
+@pytest.mark.parametrize("fault", ["fail", "garble:0", "half:whole", "nothing"])
+def test_a_worker_that_fails_proves_nothing(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate, "COMMAND", double(fault))
+    assert gate.measure("ppo", ["linen", "nnx"]) == {}
+
+
+def test_a_deviation_that_is_too_large_fails_its_backend() -> None:
+    good = {"backend": "linen", "level": "L0", "quantity": "value", "deviation": 1e-9, "ok": True}
+    assert gate.verdicts_of([good, good | {"deviation": 0.5, "ok": False}]) == {
+        "linen": "fail: L0 value off by 5.0e-01"
+    }
+    assert gate.verdicts_of([good | {"deviation": None, "ok": False}]) == {"linen": "fail: L0 value no number"}
+
+
 @pytest.mark.parametrize("content", ["", "[1]", "{"])
-def test_a_spoiled_memory_of_proofs_is_not_believed(
-    content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows = [{"backend": "linen", "ok": True}]
-    monkeypatch.setattr(gate, "output_of", lambda command, timeout_s, tick: json.dumps({"rows": rows}))
-    assert gate.verdicts(["ppo"], ["linen", "nnx"], MACHINE, cache=tmp_path) == {
+def test_a_spoiled_memory_of_proofs_is_not_believed(content: str, tmp_path: Path, asked: Path) -> None:
+    cache = tmp_path / "cache"
+    assert gate.verdicts(["ppo"], ["linen", "nnx"], MACHINE, cache=cache) == {
         "ppo/linen": "pass",
         "ppo/nnx": "not measured",
     }
-    (file,) = tmp_path.iterdir()
+    (file,) = cache.iterdir()
     file.write_text(content)
-    assert gate.verdicts(["ppo"], ["linen"], MACHINE, cache=tmp_path) == {"ppo/linen": "pass"}
+    assert gate.verdicts(["ppo"], ["linen"], MACHINE, cache=cache) == {"ppo/linen": "pass"}
     assert file.read_text() == '{"linen": "pass"}'
     assert gate.verdicts(["ppo"], ["linen"], MACHINE, cache=Path("/proc/none")) == {"ppo/linen": "pass"}
 
 
 def test_parity_is_measured_on_all_processors_and_once_for_each_backend(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, asked: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[list[str]] = []
-
-    def measured(command: list[str], timeout_s: float, tick: Any) -> str:
-        asked.append(command[command.index("--backends") + 1 : command.index("--levels")])
-        return json.dumps({"rows": [{"backend": backend, "ok": True} for backend in asked[-1]]})
-
-    monkeypatch.setattr(gate, "output_of", measured)
     monkeypatch.setattr(gate.machine, "allowed_processors", lambda: [0, 1])
-    three = ["linen", "nnx", "pytorch"]
-    assert set(gate.verdicts(["ppo"], three, MACHINE, cache=tmp_path).values()) == {"pass"}
-    assert sorted(map(sorted, asked)) == [["linen", "pytorch"], ["nnx"]]
-    asked.clear()
-    assert set(gate.verdicts(["ppo"], [*three, "haiku"], MACHINE, cache=tmp_path).values()) == {"pass"}
-    assert asked == [["haiku"]]
+    three, cache = ["linen", "equinox", "pytorch"], tmp_path / "cache"
+    assert set(gate.verdicts(["ppo"], three, MACHINE, cache=cache).values()) == {"pass"}
+    assert sorted(sorted(json.loads(line)) for line in asked.read_text().splitlines()) == [
+        ["equinox", "pytorch"],
+        ["linen"],
+    ]
+    asked.unlink()
+    assert set(gate.verdicts(["ppo"], [*three, "haiku"], MACHINE, cache=cache).values()) == {"pass"}
+    assert json.loads(asked.read_text()) == ["haiku"]
 
 
 # Sudden ends, and several at once.
@@ -415,18 +444,18 @@ def test_coordinators_that_work_at_once_share_the_work(
 
 
 def test_groups_are_not_extended_twice_by_two_who_see_the_same(path: Path) -> None:
-    assert work(path, WATCH, study(max_blocks=2))
+    assert work(path, HOOKS, study(max_blocks=2))
     with open_store(path) as one, open_store(path) as two:
-        assert coordinator.extend_groups(one, study(precision=1e-6), 0, WATCH)
+        assert coordinator.extend_groups(one, study(precision=1e-6), 0, HOOKS)
         once = one.slots()
-        assert coordinator.extend_groups(two, study(precision=1e-6), 0, WATCH)
+        assert coordinator.extend_groups(two, study(precision=1e-6), 0, HOOKS)
         assert two.slots() == once
 
 
 @pytest.mark.parametrize("name", [f"{socket.gethostname()}:{2**22 + 1}", owner()], ids=["gone", "our own"])
 def test_a_slot_of_a_dead_owner_is_taken_over_at_once(name: str, path: Path) -> None:
     with open_campaign(path, STUDY, fingerprint=MACHINE) as store:
-        assert store.claim(name, 3600.0)
+        assert store.lease(name, 3600.0)
     started = time.monotonic()
     assert work(path)
     assert time.monotonic() - started < 30
@@ -457,13 +486,13 @@ def test_a_coordinator_that_lost_its_slot_stores_nothing_for_it(path: Path) -> N
         def launch(cell: Cell, seed: int, timeout_s: float, tick: Any) -> Ended:
             if not stolen:
                 thief.forget(lambda name: True)
-                claim = thief.claim("thief", 60.0)
-                assert claim is not None
-                stolen.append(claim.slot.id)
-                thief.release(claim)
+                lease = thief.lease("thief", 60.0)
+                assert lease is not None
+                stolen.append(lease.slot.id)
+                thief.release(lease)
             return modelled(cell, seed)
 
-        assert work(path, replace(WATCH, launch=launch))
+        assert work(path, replace(HOOKS, launch=launch))
         assert "fenced" in {event.kind for event in thief.events()}
     assert {len(tries) for tries in attempts(path).values()} == {1}
 
@@ -479,7 +508,7 @@ def check_shots(slots: int, path: Path) -> None:
         return run_cell(cell, seed, timeout_s, tick, double(f"shot:{0.2 * len(shots) / slots}"))
 
     chosen = study(gammas=(0.9,), min_blocks=slots // 4, max_blocks=slots // 4)
-    assert work(path, replace(WATCH, launch=launch), chosen)
+    assert work(path, replace(HOOKS, launch=launch), chosen)
     found = attempts(path)
     assert len(found) == slots
     for tries in found.values():
@@ -515,8 +544,8 @@ def test_whoever_asks_to_stop_is_obeyed_at_once(worker: str, signals: list[int],
         assert store.progress().running == 0
         assert list(store.attempts()) == []
     chosen = study(gammas=(0.9,), max_blocks=2)
-    assert work(path, WATCH, chosen)
-    assert work(tmp_path / "whole.sqlite", WATCH, chosen)
+    assert work(path, HOOKS, chosen)
+    assert work(tmp_path / "whole.sqlite", HOOKS, chosen)
     assert table(path) == table(tmp_path / "whole.sqlite")
 
 
@@ -528,7 +557,7 @@ def test_asking_to_stop_during_a_canary_starts_no_run(path: Path) -> None:
         return {"matmul_s": 1.0, "memcpy_s": 1.0}
 
     nothing = partial(pytest.fail, "a run was started")
-    assert not work(path, replace(WATCH, canary=canary, asked_to_stop=lambda: bool(asked), launch=nothing))
+    assert not work(path, replace(HOOKS, canary=canary, asked_to_stop=lambda: bool(asked), launch=nothing))
     with open_store(path) as store:
         assert store.progress().running == 0
 
@@ -541,7 +570,7 @@ def test_a_full_disk_is_said_and_the_campaign_goes_on_when_there_is_room(path: P
         (pages,) = store.connection.execute("PRAGMA page_count").fetchone()
         store.connection.execute(f"PRAGMA max_page_count = {pages + 4}")
         with pytest.raises(OSError, match="the disk is full") as caught:
-            coordinator.work(store, STUDY, WATCH)
+            coordinator.work(store, STUDY, HOOKS)
         assert caught.value.errno == errno.ENOSPC
         done = store.progress().ok
     assert done > 0
@@ -558,7 +587,7 @@ EFFECTS = {"linen": 0.0, "nnx": 0.0, "haiku": 0.02, "equinox": 0.05, "purejax": 
 def injected(path: Path, groups: int, cv: float) -> Store:
     """A campaign of 20 blocks in which backends are slower by EFFECTS."""
     twenty = study(EFFECTS, [0.9 + i / 1000 for i in range(groups)], min_blocks=20, max_blocks=20)
-    assert work(path, replace(WATCH, launch=partial(modelled, effects=EFFECTS, cv=cv)), twenty)
+    assert work(path, replace(HOOKS, launch=partial(modelled, effects=EFFECTS, cv=cv)), twenty)
     return open_store(path, readonly=True)
 
 
@@ -582,7 +611,7 @@ def test_what_is_never_pooled_is_compared_apart(path: Path, capsys: pytest.Captu
     products = [Product(axes={"backend": list(backends)}, fixed=fixed) for fixed, backends in work_of]
     mixed = Study(name="mixed", products=tuple(products), min_blocks=2, max_blocks=2, rerun_noisy=False, aa=False)
     proven = {f"{a}/{b}": "pass" for a in ("ppo", "dqn") for b in ("linen", "nnx", "haiku", "equinox", "purejax")}
-    assert work(path, replace(WATCH, prove=lambda *_: proven), mixed)
+    assert work(path, replace(HOOKS, prove=lambda *_: proven), mixed)
     with open_store(path, readonly=True) as store:
         print_outcome(store, as_json=True)
         found = json.loads(capsys.readouterr().out)["claims"]["total"]

@@ -44,13 +44,13 @@ def store(tmp_path: Path) -> Iterator[Store]:
     """Two blocks: a result with two kinds of sample, a failure, a tagged result."""
     with create(tmp_path / "campaign.db", CAMPAIGN, CELLS, slots_of(2)) as store:
         for change in ({"noise": {"steal": 0.5}}, {"outcome": "timeout", "record": None}, {"tags": ("noise",)}):
-            claim = store.claim("me", 60.0)
-            assert claim is not None
-            attempt = replace(attempt_for(claim), **change)
+            lease = store.lease("me", 60.0)
+            assert lease is not None
+            attempt = replace(attempt_for(lease), **change)
             if attempt.record:
                 samples = {"total_s": [1.5, None], "compiles": [2.0, 0.0]}
                 attempt = replace(attempt, record=replace(attempt.record, samples=samples, memory={"peak": 7.0}))
-            store.finish(claim, attempt)
+            store.finish(lease, attempt)
         yield store
 
 
@@ -111,12 +111,12 @@ def hostile_store(path: Path) -> Store:
     cells = [Cell(RUN | {"backend": "linen", "env": name}) for name in HOSTILE.values()]
     store = create(path, CAMPAIGN | {"note": HOSTILE, "study": {"name": "../../x"}}, cells, slots_of(1, cells))
     for name in HOSTILE.values():
-        claim = store.claim("me", 60.0)
-        assert claim is not None
-        attempt = attempt_for(claim)
+        lease = store.lease("me", 60.0)
+        assert lease is not None
+        attempt = attempt_for(lease)
         assert attempt.record is not None
         record = replace(attempt.record, samples={name: [1.0]}, marks={name: -1.0}, memory={name: 2.0})
-        store.finish(claim, replace(attempt, detail=name, log=name, tags=(name,), record=record, noise={name: 0.0}))
+        store.finish(lease, replace(attempt, detail=name, log=name, tags=(name,), record=record, noise={name: 0.0}))
         store.add_event(name, name)
         store.add_canary({name: name})
     return store

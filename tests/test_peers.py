@@ -5,27 +5,32 @@ import math
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from campaign_double import MACHINE, quiet
 
 from benchback.errors import InputError
-from benchback.measure import machine
-from benchback.measure.peers import SIDES, WORKLOADS, Plan, campaign, compare, plan_for, schedule, summarise
-from benchback.measure.peers.environments import Environment, Unavailable, is_complete
-from benchback.measure.peers.process import Failed, checked, command_for, differences, measure, program_of
+from benchback.measure import coordinator, machine
+from benchback.measure.coordinator import Hooks, open_campaign
+from benchback.measure.peers import SIDES, WORKLOADS, launch, rows, study_for, summarise
+from benchback.measure.peers.environments import Environment, Unavailable, install, is_complete
+from benchback.measure.peers.launch import differences, parse_outcome, program_of
 from benchback.measure.peers.sides import BASELINES, PROGRAMS, Side
+from benchback.measure.peers.work import told
+from benchback.measure.store import open_store
+from benchback.measure.verify import verify
+from benchback.measure.wire import Garbled, Reader
 from benchback.stats import geometric_mean, paired_ratio
 
 WORK = WORKLOADS["A"]
-CONFIG = {name: x for name, x in WORK.to_dict(0).items() if name != "seed"}
+CONFIG = WORK.to_dict()
 
 
 def outcome(steady_s: float = 2.0, **fields: Any) -> dict[str, Any]:
-    figures = {"env_steps": 100, "steady_s": steady_s, "compile_s": 1.0, "peak_rss_bytes": 7, "episode_return": 20.0}
+    figures = {"env_steps": 100.0, "steady_s": steady_s, "compile_s": 1.0, "episode_return": 20.0}
     return figures | {"config": CONFIG} | fields
 
 
@@ -60,132 +65,177 @@ def test_geometric_mean_of_one_and_four_is_two() -> None:
     assert geometric_mean([1.0, 4.0]) == pytest.approx(2.0)
 
 
-def names(plan: Plan, block: int, workload: str) -> list[str]:
-    return [s.side.name for s in schedule(plan) if (s.block, s.work.name) == (block, workload)]
-
-
-def test_every_block_has_every_side_once_and_the_next_reverses_it() -> None:
-    plan = plan_for(blocks=4)
-    for workload in WORKLOADS.values():
-        able = {side.name for side in SIDES.values() if workload.env in side.envs}
-        for block in range(4):
-            order = names(plan, block, workload.name)
-            assert len(order) == len(set(order))
-            assert set(order) == able
-        assert names(plan, 1, workload.name) == names(plan, 0, workload.name)[::-1]
-        assert names(plan, 3, workload.name) == names(plan, 2, workload.name)[::-1]
-
-
-def test_no_block_begins_before_the_one_before_has_ended() -> None:
-    blocks = [slot.block for slot in schedule(plan_for(blocks=4))]
-    assert blocks == sorted(blocks)
-
-
-def test_schedule_is_a_function_of_the_seed() -> None:
-    plan = plan_for(blocks=2)
-    assert schedule(plan) == schedule(plan)
-    assert any(schedule(plan) != schedule(replace(plan, seed=seed)) for seed in range(1, 4))
+def test_a_comparison_is_a_study_with_a_group_for_each_workload() -> None:
+    study = study_for(blocks=4)
+    groups = {(cell.group, cell.run["workload"]) for cell in study.cells}
+    assert sorted(name for _, name in groups) == sorted(WORKLOADS)
+    for work in WORKLOADS.values():
+        mine = [cell.variant for cell in study.cells if cell.run["workload"] == work.name]
+        assert mine == [side.name for side in SIDES.values() if work.env in side.envs]
+    assert {cell.kind for cell in study.cells} == {"peer"}
+    assert (study.min_blocks, study.max_blocks, study.aa) == (4, 4, False)
 
 
 def test_quick_is_short() -> None:
-    plan = plan_for(quick=True)
-    assert [work.name for work in plan.works] == ["A"]
-    assert plan.blocks == 2
-    assert plan.works[0].config.num_iterations < WORK.config.num_iterations
+    study = study_for(quick=True)
+    assert {cell.run["workload"] for cell in study.cells} == {"A"}
+    assert study.min_blocks == 2
+    assert {cell.run["num_iterations"] for cell in study.cells} == {8}
 
 
 @pytest.mark.parametrize("wrong", [{"blocks": 0}, {"threads": 0}, {"workloads": ["D"]}, {"sides": ["purejaks"]}])
-def test_wrong_plans_name_the_remedy(wrong: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=r"must be at least 1|did you mean"):
-        plan_for(**wrong)
+def test_wrong_choices_name_the_remedy(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=r"must be (a whole number of )?at least 1|did you mean"):
+        study_for(**wrong)
 
 
-def fake(name: str, code: str, monkeypatch: pytest.MonkeyPatch, folder: Path, **fields: Any) -> Side:
-    """A side whose program is `code`."""
-    monkeypatch.setattr("benchback.measure.peers.process.PROGRAMS", folder)
-    (folder / f"{name}.py").write_text(code)
-    return Side(name, f"{name}.py", **fields)
-
-
+SENDING = "from measuring import main\nmain(lambda work, options: {outcome!r})"
 FAILURES = {
     "exits": ("import sys; print('why', file=sys.stderr); sys.exit(3)", "exit code 3: why"),
-    "garbles": ("print('{garbage')", "printed no JSON"),
-    "silent": ("", "printed no JSON"),
-    "incomplete": ("print('{\"config\": {}}')", "env_steps=None"),
-    "hangs": ("import threading; threading.Event().wait()", "not done after 5 s"),
+    "prints": ("print('{}')", "the worker ended without sending its record"),
+    "garbles": ("import os, sys; os.write(int(sys.argv[1]), b'garbage')", "is not the beginning of a message"),
+    "incomplete": (SENDING.format(outcome={"config": CONFIG}), "env_steps of a peer must be a number"),
+    "other": (
+        SENDING.format(outcome=outcome(config=CONFIG | {"num_epochs": 4})),
+        "not the same work: num_epochs=4 instead of 10",
+    ),
 }
+HANGS = "import pathlib, sys, threading; pathlib.Path({ready!r}).touch(); threading.Event().wait()"
 
 
-def test_failing_sides_are_reported_and_the_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    good = fake("good", f"print({json.dumps(outcome())!r})", monkeypatch, tmp_path, own=True)
-    bad = [fake(name, code, monkeypatch, tmp_path) for name, (code, _) in FAILURES.items()]
-    sides = {side.name: side for side in (good, *bad)}
-    rows = compare(Plan((WORK,), tuple(sides.values()), blocks=2, timeout_s=5.0), tmp_path / "rows.jsonl")
-    lines = {line["side"]: line for line in summarise(rows, sides)}
+@pytest.fixture
+def side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Side]:
+    """Adds a side whose program is `code`; an outcome that is printed is what it measured."""
+
+    def add(name: str, code: str = SENDING.format(outcome=outcome()), **fields: Any) -> Side:
+        program = tmp_path / f"{name}.py"
+        program.write_text(code)
+        added = Side(name, str(program), **fields)
+        monkeypatch.setitem(SIDES, name, added)
+        return added
+
+    return add
+
+
+def compared(path: Path, sides: list[str], hooks: Hooks | None = None, **choice: Any) -> list[dict[str, Any]]:
+    """The rows of a comparison on workload A, after as much of it as was run."""
+    chosen = study_for(workloads=["A"], sides=sides, **choice)
+    with open_campaign(path, chosen, fingerprint=MACHINE) as store:
+        quick = hooks or Hooks(prove=None, sample=quiet, canary=None)
+        assert coordinator.work(store, chosen, quick) != quick.asked_to_stop()
+        return rows(store)
+
+
+def test_failing_sides_are_reported_and_the_others_go_on(tmp_path: Path, side: Callable[..., Side]) -> None:
+    side("good", own=True)
+    for name, (code, _) in FAILURES.items():
+        side(name, code)
+    path = tmp_path / "peers.sqlite"
+    found = compared(path, ["good", *FAILURES], blocks=2)
+    lines = {line["side"]: line for line in summarise(found)}
     assert lines["good"]["blocks"] == 2
     assert lines["good"]["steps_per_s"] == pytest.approx(50.0)
     for name, (_, reason) in FAILURES.items():
         assert reason in lines[name]["error"]
         assert lines[name]["steps_per_s"] is None
         assert lines[name]["ratios"] == {}
-        # Not tried again: a hang would cost its time limit in every block.
-        assert sum(row["side"] == name for row in rows) == 1
     json.dumps(list(lines.values()), allow_nan=False)
-    schedule_line, *written = map(json.loads, (tmp_path / "rows.jsonl").read_text().splitlines())
-    assert written == rows
-    assert len(schedule_line["schedule"]) == 2 * len(sides)
+    assert verify(path) == []
 
 
-def test_a_program_that_cannot_be_started_is_a_failure(tmp_path: Path) -> None:
-    with pytest.raises(Failed, match="cannot start"):
-        measure([str(tmp_path / "none")], threads=1, timeout_s=5.0)
+def test_a_side_that_fails_twice_is_not_run_again(tmp_path: Path, side: Callable[..., Side]) -> None:
+    runs = tmp_path / "runs"
+    side("fails", f"open({str(runs)!r}, 'a').write('x'); raise ValueError")
+    (line,) = summarise(compared(tmp_path / "peers.sqlite", ["fails"], blocks=3))
+    assert runs.read_text() == "xx", "a hang would cost its time limit in every block"
+    assert line["error"].startswith("exit code 1: ValueError")
 
 
-def test_a_side_that_cannot_be_installed_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(environment: Environment) -> Path:
+def test_a_comparison_that_is_stopped_continues_where_it_was(tmp_path: Path, side: Callable[..., Side]) -> None:
+    side("good", own=True)
+    ready = tmp_path / "ready"
+    side("hangs", HANGS.format(ready=str(ready)))
+    path = tmp_path / "peers.sqlite"
+    hooks = Hooks(prove=None, sample=quiet, canary=None, asked_to_stop=ready.exists)
+    before = compared(path, ["good", "hangs"], hooks, blocks=2)
+    assert {row["side"] for row in before} <= {"good"}
+    side("hangs")
+    after = compared(path, ["good", "hangs"], blocks=2)
+    assert [row["error"] for row in after] == [""] * 4
+    assert before == [row for row in after if row in before]
+    assert len(compared(path, ["good", "hangs"], blocks=3)) == 6, "more blocks go on where fewer ended"
+    assert verify(path) == []
+    with open_store(path, readonly=True) as store:
+        assert {attempt.number for attempt in store.attempts()} == {0}
+
+
+def test_a_side_that_cannot_be_installed_is_reported(
+    tmp_path: Path, side: Callable[..., Side], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def refuse(environment: Environment, tick: Any) -> Path:
+        asked.append(environment)
         raise Unavailable("cannot install x==1: no such version")
 
-    monkeypatch.setattr(campaign, "prepare", refuse)
-    good = fake("good", f"print({json.dumps(outcome())!r})", monkeypatch, tmp_path, own=True)
-    missing = fake("missing", "", monkeypatch, tmp_path, environment=Environment("missing", (("x==1",),)))
-    rows = compare(Plan((WORK,), (good, missing), blocks=1))
-    lines = {line["side"]: line for line in summarise(rows, {"good": good, "missing": missing})}
+    monkeypatch.setattr(launch, "prepare", refuse)
+    side("good", own=True)
+    side("missing", environment=Environment("missing", (("x==1",),)))
+    lines = {line["side"]: line for line in summarise(compared(tmp_path / "s.sqlite", ["good", "missing"], blocks=1))}
     assert lines["missing"]["error"] == "unavailable: cannot install x==1: no such version"
     assert not lines["good"]["error"]
+    assert len(asked) == 1
 
 
-def test_a_side_that_does_other_work_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    other = json.dumps(outcome(config=CONFIG | {"num_epochs": 4}))
-    rows = compare(Plan((WORK,), (fake("other", f"print({other!r})", monkeypatch, tmp_path),), blocks=1))
-    assert rows[0]["error"] == "not the same work: num_epochs=4 instead of 10"
+def test_a_python_that_is_gone_makes_its_side_unavailable(
+    tmp_path: Path, side: Callable[..., Side], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "prepare", lambda environment, tick: tmp_path / "bin" / "python")
+    side("gone", environment=Environment("gone", (("x==1",),)))
+    (line,) = summarise(compared(tmp_path / "s.sqlite", ["gone"], blocks=1))
+    assert "unavailable" in line["error"]
+    assert "have it made anew" in line["error"]
 
 
-def test_results_are_never_overwritten(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="exists"):
-        compare(plan_for(), tmp_path)
+def test_what_pip_cannot_install_is_unavailable(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match=r"cannot install --no-index ./none: ERROR"):
+        install(Path(sys.executable), ("--no-index", "./none"), lambda: True)
+
+
+def test_programs_speak_as_the_coordinator_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    measuring = program("measuring", monkeypatch)
+    message = {"kind": "record", "record": {"samples": {"a": [1.5, None]}}}
+    assert list(Reader().feed(measuring.frame(message))) == [message]
 
 
 def test_summary_pairs_blocks_that_both_sides_finished() -> None:
     own, peer = Side("own", "", own=True), Side("peer", "")
     place = {"workload": "A", "error": ""}
-    rows = [{**place, "side": "own", "block": b} | outcome(1.0) for b in range(3)]
-    rows += [{**place, "side": "peer", "block": b} | outcome(2.0) for b in (0, 2)]
+    rows = [{**place, "side": "own", "block": b, "peak_rss_bytes": 7} | outcome(1.0) for b in range(3)]
+    rows += [{**place, "side": "peer", "block": b, "peak_rss_bytes": 7} | outcome(2.0) for b in (0, 2)]
     line = next(line for line in summarise(rows, {"own": own, "peer": peer}) if line["side"] == "peer")
     assert line["ratios"]["own"]["ratio"] == pytest.approx(2.0)
     assert line["ratios"]["own"]["blocks"] == 2
     assert line["steps_per_s"] == pytest.approx(50.0)
 
 
+def record(**samples: Any) -> dict[str, Any]:
+    figures = {name: [x] for name, x in (outcome() | samples).items() if name != "config"}
+    return {"samples": figures, "marks": {}, "ledger": {"config": CONFIG}, "memory": {"peak_rss_bytes": 7.0}}
+
+
 @pytest.mark.parametrize("field", ["env_steps", "steady_s"])
-@pytest.mark.parametrize("value", [0, -1, None, "1", True, math.nan])
+@pytest.mark.parametrize("value", [0.0, -1.0, None, "1", True])
 def test_figures_that_are_no_speed_are_refused(field: str, value: Any) -> None:
-    with pytest.raises(Failed):
-        checked(json.dumps(outcome(**{field: value})))
+    parse_outcome(record())
+    with pytest.raises(Garbled):
+        parse_outcome(record(**{field: value}))
 
 
 def test_all_sides_are_told_the_same_work() -> None:
-    told = {command_for(side, WORK, Path("python"), seed=3)[2] for side in SIDES.values()}
-    assert told == {json.dumps(WORK.to_dict(3))}
+    cells = study_for(workloads=["A"]).cells
+    assert len(cells) == len(SIDES)
+    assert all(told(cell, 3) == WORK.to_dict() | {"seed": 3} for cell in cells)
     assert all(program_of(side).exists() for side in SIDES.values())
 
 
@@ -232,7 +282,7 @@ CONFIGS = {
 @pytest.mark.parametrize("workload", WORKLOADS)
 @pytest.mark.parametrize("name", CONFIGS)
 def test_each_sides_words_name_the_same_work(name: str, workload: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    side, work = SIDES[name], WORKLOADS[workload].to_dict(0)
+    side, work = SIDES[name], WORKLOADS[workload].to_dict() | {"seed": 0}
     module = program(side.program.removesuffix(".py"), monkeypatch)
     config = CONFIGS[name](module, SimpleNamespace(**work))
     assert differences(work, config, side.differs) == {}

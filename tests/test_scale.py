@@ -1,16 +1,20 @@
 """Scaling: the points that are asked, the knee, and files that can be looked at."""
 
 import csv
-import json
+from collections import Counter
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from campaign_double import HOOKS, MACHINE
 
 from benchback.errors import InputError
-from benchback.measure import scale
+from benchback.measure import coordinator, scale
+from benchback.measure.coordinator import open_campaign
 from benchback.measure.process import Ended
-from benchback.measure.record import Record
+from benchback.measure.record import Cell, Record
+from benchback.measure.verify import verify
 
 
 def row(value: int, speed: float | None, block: int = 0, axis: str = "envs") -> dict[str, Any]:
@@ -22,33 +26,42 @@ def row(value: int, speed: float | None, block: int = 0, axis: str = "envs") -> 
 
 
 def test_one_axis_is_varied_at_a_time() -> None:
-    points = scale.points_for(backends=["linen"])
-    assert [p.value for p in points if p.axis == "envs"] == [1, 4, 16, 64, 256, 1024, 4096]
-    for point in points:
-        at = {"envs": point.cell.run["num_envs"], "width": point.cell.run["hidden_sizes"][0]}
-        at["threads"] = point.cell.threads
-        assert {name: x for name, x in at.items() if name != point.axis} == {
-            name: x for name, x in scale.BASE.items() if name != point.axis
-        }
-        assert at[point.axis] == point.value
+    entries = scale.study_for(backends=["linen"]).entries
+    assert [scale.value_at(e.cell, "envs") for e in entries if e.label == "envs"] == [1, 4, 16, 64, 256, 1024, 4096]
+    for entry in entries:
+        at = {axis: scale.value_at(entry.cell, axis) for axis in scale.AXES if axis != entry.label}
+        assert at == {axis: x for axis, x in scale.BASE.items() if axis != entry.label}
+
+
+def test_backends_at_one_point_are_compared_with_each_other_and_the_base_is_run_once() -> None:
+    study = scale.study_for(backends=["linen", "pytorch"], axes=["envs", "width"])
+    groups = Counter(cell.group for cell in study.cells)
+    assert set(groups.values()) == {2}
+    assert len(groups) == 7 + 4 - 1
 
 
 @pytest.mark.parametrize(("processors", "threads"), [(1, [1]), (6, [1, 2, 4])])
 def test_no_more_threads_than_processors(processors: int, threads: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scale.machine, "allowed_processors", lambda: list(range(processors)))
-    assert [p.value for p in scale.points_for(backends=["linen"], axes=["threads"])] == threads
+    assert scale.values_on("threads") == threads
 
 
 def test_torch_scales_on_its_own_environment() -> None:
-    assert {p.cell.run["env"] for p in scale.points_for(backends=["pytorch"])} == {"torch/CartPole-v1"}
+    assert {cell.run["env"] for cell in scale.study_for(backends=["pytorch"]).cells} == {"torch/CartPole-v1"}
 
 
 @pytest.mark.parametrize(
-    ("choice", "message"), [({"axes": ["depth"]}, "axis=depth is unknown"), ({"backends": ["jax"]}, "backend=jax")]
+    ("choice", "message"),
+    [
+        ({"axes": ["depth"]}, "axis=depth is unknown"),
+        ({"backends": ["jax"]}, "backend=jax"),
+        ({"blocks": 0}, "at least 1"),
+        ({"largest": 0}, "leaves no value"),
+    ],
 )
 def test_nonsense_is_refused(choice: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        scale.points_for(**choice)
+        scale.study_for(**choice)
 
 
 def test_the_knee_is_where_more_buys_little() -> None:
@@ -64,31 +77,31 @@ def test_a_point_that_failed_is_shown_as_such_and_blocks_are_medians() -> None:
     assert (lines[1]["steps_per_s"], lines[1]["error"]) == (None, "memory: too much")
 
 
-def test_rows_come_from_the_records_of_fresh_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    samples = {"total_s": [9.0, 1.0, 0.5, 0.25, 0.5], "rollout_s": [9.0, 0.5, 0.1, 0.1, 0.1]}
-    samples["update_s"] = [0.0, 0.5, 0.4, 0.4, 0.4]
-    record = Record(samples, {}, {"env_steps_per_call": 100}, {"peak_rss_bytes": 7.0})
-    message = {"kind": "record", "record": vars(record)}
-    outcomes = iter([Ended("ok", messages=[message]), Ended("signal", "ended by SIGKILL")])
-    monkeypatch.setattr(scale, "run_cell", lambda cell, seed, timeout_s: next(outcomes))
-    kept = []
-    rows = scale.run(scale.points_for(backends=["linen"], axes=["envs"], largest=4), blocks=1, keep=kept.append)
-    assert kept == rows
-    good, bad = sorted(rows, key=lambda row: row["error"])
+def test_rows_come_from_the_runs_in_the_store(tmp_path: Path) -> None:
+    samples: dict[str, list[float | None]] = {"total_s": [9.0, 1.0, 0.5, 0.25, 0.5], "update_s": [0.0, 0.5, *[0.4] * 3]}
+    samples["rollout_s"] = [9.0, 0.5, 0.1, 0.1, 0.1]
+    ledger = {"env_steps_per_call": 100, "iterations_per_call": 1}
+    record = Record(samples, {"first_call": 1.0, "finished": 2.0}, ledger, {"peak_rss_bytes": 7.0})
+
+    def launch(cell: Cell, seed: int, timeout_s: float, tick: Any) -> Ended:
+        if cell.run["num_envs"] == 4:
+            return Ended("signal", "ended by SIGKILL")
+        return Ended("ok", messages=[{"kind": "record", "record": asdict(record)}])
+
+    study = scale.study_for(backends=["linen"], axes=["envs"], largest=4, blocks=2)
+    hooks = replace(HOOKS, launch=launch, prove=None)
+    with open_campaign(tmp_path / "scale.sqlite", study, fingerprint=MACHINE) as store:
+        assert coordinator.work(store, study, hooks)
+        good, _, bad, _ = scale.rows(store, study)
     assert (good["steps_per_s"], good["rollout_steps_per_s"], good["peak_rss_bytes"]) == (200, 1000, 7.0)
     assert bad["error"] == "signal: ended by SIGKILL"
+    assert verify(tmp_path / "scale.sqlite") == []
 
 
 def test_files_hold_every_point_and_a_picture(tmp_path: Path) -> None:
     lines = scale.summarise([row(1, 10.0), row(4, 30.0), row(16, None), row(1, 5.0, axis="threads")])
-    keep = scale.keeper(tmp_path / "out")
-    for number in (1, 2):
-        keep({"value": number})
-    kept = (tmp_path / "out" / "runs.jsonl").read_text().splitlines()
-    assert [json.loads(line) for line in kept] == [{"value": 1}, {"value": 2}]
-    with pytest.raises(InputError, match="exists"):
-        scale.keeper(tmp_path / "out")
-    scale.write(lines, tmp_path / "out")
+    for _ in range(2):
+        scale.write(lines, tmp_path / "out")
     with (tmp_path / "out" / "scale.csv").open() as file:
         assert [r["value"] for r in csv.DictReader(file)] == ["1", "4", "16", "1"]
     assert (tmp_path / "out" / "scale.png").read_bytes().startswith(b"\x89PNG")

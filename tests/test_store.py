@@ -23,9 +23,9 @@ from benchback.errors import InputError
 from benchback.measure import connection, schema
 from benchback.measure import store as stores
 from benchback.measure.connection import check_local, file_system, patiently
-from benchback.measure.policy import Try, is_closed, kept
+from benchback.measure.policy import Try, accepted_attempt, is_closed
 from benchback.measure.record import Attempt, Cell, Record, Slot, canonical
-from benchback.measure.store import Claim, Counts, Damaged, Fenced, Store, create, open_store
+from benchback.measure.store import Counts, Damaged, Fenced, Lease, Store, create, open_store
 from benchback.measure.verify import verify
 
 WRITER = Path(__file__).with_name("store_writer.py")
@@ -64,19 +64,19 @@ def store(path: Path, clock: Clock) -> Iterator[Store]:
         yield store
 
 
-def claimed(store: Store, owner: str = "me", lease_s: float = 60.0) -> Claim:
-    claim = store.claim(owner, lease_s)
-    assert claim is not None
-    return claim
+def leased(store: Store, owner: str = "me", lease_s: float = 60.0) -> Lease:
+    lease = store.lease(owner, lease_s)
+    assert lease is not None
+    return lease
 
 
-def finish(store: Store, outcome: str = "ok", *tags: str) -> Claim:
+def finish(store: Store, outcome: str = "ok", *tags: str) -> Lease:
     """One more attempt with that end."""
-    claim = claimed(store)
-    attempt = attempt_for(claim)
+    lease = leased(store)
+    attempt = attempt_for(lease)
     record = attempt.record if outcome == "ok" else None
-    store.finish(claim, replace(attempt, outcome=outcome, tags=tags, record=record))
-    return claim
+    store.finish(lease, replace(attempt, outcome=outcome, tags=tags, record=record))
+    return lease
 
 
 def tamper(path: Path, *statements: Any) -> None:
@@ -187,10 +187,10 @@ def test_slots_of_a_new_stratum_are_apart(store: Store) -> None:
     number = store.add_stratum({"cpu": "y"})
     store.add_slots([Slot(CELLS[0].id, 0, 1000, 100, number)])
     assert (number, store.strata()) == (1, [{"cpu": "x"}, {"cpu": "y"}])
-    claim = store.claim("me", 60.0, stratum=1)
-    assert claim is not None
-    assert claim.slot.id == f"{CELLS[0].id}/0@1"
-    assert store.claim("me", 60.0, stratum=1) is None
+    lease = store.lease("me", 60.0, stratum=1)
+    assert lease is not None
+    assert lease.slot.id == f"{CELLS[0].id}/0@1"
+    assert store.lease("me", 60.0, stratum=1) is None
     assert store.progress(1) == Counts(total=1, ok=0, failed=0, running=1)
     assert store.progress(0) == Counts(total=6, ok=0, failed=0, running=0)
 
@@ -227,7 +227,7 @@ OK, NOISY, UNSETTLED, BROKEN, STOPPED = (
 )
 def test_a_slot_is_closed_by_a_clean_result_or_by_enough_tries(tries: list[Try], closed: bool, result: Any) -> None:
     assert is_closed(tries) is closed
-    assert kept(tries) is result
+    assert accepted_attempt(tries) is result
 
 
 @pytest.mark.parametrize("outcome", ["error", "signal", "timeout", "memory", "garbled"])
@@ -238,7 +238,7 @@ def test_every_failure_counts_as_one(outcome: str) -> None:
 def test_a_campaign_of_failures_completes(store: Store) -> None:
     numbers = Counter(finish(store, "error").slot.id for _ in range(12))
     assert set(numbers.values()) == {2}
-    assert store.claim("me", 1.0) is None
+    assert store.lease("me", 1.0) is None
     assert store.progress() == Counts(total=6, ok=0, failed=6, running=0)
 
 
@@ -246,24 +246,24 @@ def test_a_noisy_attempt_is_kept_and_made_again(store: Store) -> None:
     claims = [finish(store, "ok", "noise"), finish(store, "interrupted"), finish(store)]
     assert [(c.slot.order, c.number) for c in claims] == [(0, 0), (0, 1), (0, 2)]
     assert [a.tags for a in store.attempts(claims[0].slot.id)] == [("noise",), (), ()]
-    assert claimed(store).slot.order == 1
+    assert leased(store).slot.order == 1
 
 
-# Claims, leases and fences.
+# Leases and fences.
 
 
-def test_slots_are_claimed_in_order_and_by_one_owner_only(store: Store) -> None:
-    claims = [claimed(store) for _ in range(6)]
-    assert [claim.slot for claim in claims] == slots_of(3)
-    assert store.claim("other", 60.0) is None
-    assert [claim.fence for claim in claims] == sorted({claim.fence for claim in claims})
+def test_slots_are_leased_in_order_and_by_one_owner_only(store: Store) -> None:
+    leases = [leased(store) for _ in range(6)]
+    assert [lease.slot for lease in leases] == slots_of(3)
+    assert store.lease("other", 60.0) is None
+    assert [lease.fence for lease in leases] == sorted({lease.fence for lease in leases})
     assert store.progress() == Counts(total=6, ok=0, failed=0, running=6)
 
 
 def test_a_late_writer_is_fenced_off(store: Store, clock: Clock) -> None:
-    late = claimed(store, "late", lease_s=10.0)
+    late = leased(store, "late", lease_s=10.0)
     clock.now += 10.0
-    heir = claimed(store, "heir")
+    heir = leased(store, "heir")
     assert heir.slot == late.slot
     assert heir.fence > late.fence
     for act in (lambda: store.finish(late, attempt_for(late)), lambda: store.renew(late, 60.0)):
@@ -277,9 +277,9 @@ def test_a_late_writer_is_fenced_off(store: Store, clock: Clock) -> None:
 
 
 def test_fences_grow_even_when_every_lease_is_gone(store: Store) -> None:
-    first = claimed(store)
+    first = leased(store)
     store.release(first)
-    second = claimed(store)
+    second = leased(store)
     assert second.slot == first.slot
     assert second.fence > first.fence
     with pytest.raises(Fenced):
@@ -287,26 +287,26 @@ def test_fences_grow_even_when_every_lease_is_gone(store: Store) -> None:
 
 
 def test_a_lease_that_ran_out_unnoticed_still_counts(store: Store, clock: Clock) -> None:
-    claim = claimed(store, lease_s=10.0)
+    lease = leased(store, lease_s=10.0)
     clock.now += 1000.0
-    store.finish(claim, attempt_for(claim))
+    store.finish(lease, attempt_for(lease))
     assert store.progress().ok == 1
 
 
 def test_a_renewed_lease_is_not_taken_over(store: Store, clock: Clock) -> None:
-    claim = claimed(store, lease_s=10.0)
+    lease = leased(store, lease_s=10.0)
     clock.now += 9.0
-    store.renew(claim, 10.0)
+    store.renew(lease, 10.0)
     clock.now += 9.0
-    assert claimed(store, "other").slot != claim.slot
+    assert leased(store, "other").slot != lease.slot
     clock.now += 1.0
-    assert claimed(store, "third").slot == claim.slot
+    assert leased(store, "third").slot == lease.slot
 
 
 def test_slots_of_an_owner_known_to_be_gone_are_open_at_once(store: Store) -> None:
-    gone, alive = claimed(store, "gone"), claimed(store, "alive")
+    gone, alive = leased(store, "gone"), leased(store, "alive")
     store.forget(lambda owner: owner == "gone")
-    heir = claimed(store, "heir")
+    heir = leased(store, "heir")
     assert heir.slot == gone.slot
     with pytest.raises(Fenced):
         store.finish(gone, attempt_for(gone))
@@ -314,14 +314,14 @@ def test_slots_of_an_owner_known_to_be_gone_are_open_at_once(store: Store) -> No
     store.finish(heir, attempt_for(heir))
 
 
-def test_a_claim_is_finished_with_its_own_attempt_or_not_at_all(store: Store) -> None:
-    claim = claimed(store)
-    for wrong in (replace(attempt_for(claim), number=1), replace(attempt_for(claim), slot="other/0")):
-        with pytest.raises(ValueError, match="claimed"):
-            store.finish(claim, wrong)
-    store.finish(claim, attempt_for(claim))
+def test_a_lease_is_finished_with_its_own_attempt_or_not_at_all(store: Store) -> None:
+    lease = leased(store)
+    for wrong in (replace(attempt_for(lease), number=1), replace(attempt_for(lease), slot="other/0")):
+        with pytest.raises(ValueError, match="the lease is of"):
+            store.finish(lease, wrong)
+    store.finish(lease, attempt_for(lease))
     with pytest.raises(Fenced):
-        store.finish(claim, attempt_for(claim))
+        store.finish(lease, attempt_for(lease))
     assert len(list(store.attempts())) == 1
 
 
@@ -425,7 +425,7 @@ def test_an_outcome_nobody_writes_stops_claims(store: Store, path: Path) -> None
     finish(store)
     tamper(path, "UPDATE attempt SET outcome = 'xk'")
     with pytest.raises(Damaged, match="outcome 'xk'"):
-        store.claim("me", 1.0)
+        store.lease("me", 1.0)
 
 
 def test_a_missing_trigger_is_noticed(path: Path) -> None:
@@ -529,7 +529,7 @@ def first_layout(path: Path, attempt: Attempt) -> None:
 
 
 def test_a_store_of_the_first_layout_is_migrated_with_all_it_holds(path: Path) -> None:
-    attempt = attempt_for(Claim(Slot(CELLS[0].id, 0, 5, 0), 0, 1))
+    attempt = attempt_for(Lease(Slot(CELLS[0].id, 0, 5, 0), 0, 1))
     first_layout(path, attempt)
     old = path.read_bytes()
     with open_store(path, readonly=True) as store:
@@ -539,7 +539,7 @@ def test_a_store_of_the_first_layout_is_migrated_with_all_it_holds(path: Path) -
     assert path.read_bytes() == old
     with open_store(path) as store:
         assert list(store.attempts()) == [attempt]
-        assert claimed(store).slot.block == 1
+        assert leased(store).slot.block == 1
         store.add_event("migrated", 1)
     with open_store(path) as store:
         assert schema.version_of(store.connection) == schema.VERSION == 2
@@ -606,7 +606,7 @@ def test_creating_and_opening_look_where_the_file_is(path: Path, monkeypatch: py
 
 def test_a_read_only_store_says_so(store: Store, path: Path) -> None:
     with open_store(path, readonly=True) as reader:
-        for act in (lambda: reader.claim("me", 1.0), lambda: reader.add_canary({})):
+        for act in (lambda: reader.lease("me", 1.0), lambda: reader.add_canary({})):
             with pytest.raises(OSError, match="cannot be written") as caught:
                 act()
             assert caught.value.errno == errno.EROFS
@@ -616,17 +616,17 @@ def test_a_full_disk_is_said_and_costs_nothing_stored(store: Store, path: Path) 
     done = [finish(store).slot.id]
     (pages,) = store.connection.execute("PRAGMA page_count").fetchone()
     store.connection.execute(f"PRAGMA max_page_count = {pages}")
-    claim = claimed(store)
-    large = replace(attempt_for(claim), log=random.Random(0).randbytes(30_000).hex())
+    lease = leased(store)
+    large = replace(attempt_for(lease), log=random.Random(0).randbytes(30_000).hex())
     with pytest.raises(OSError, match="the disk is full") as caught:
-        store.finish(claim, large)
+        store.finish(lease, large)
     assert caught.value.errno == errno.ENOSPC
     assert [a.slot for a in store.attempts()] == done
     with open_store(path) as other:
         assert [a.slot for a in other.attempts()] == done
     store.connection.execute("PRAGMA max_page_count = 1000000")
-    store.finish(claim, large)
-    assert [a.slot for a in store.attempts()] == [*done, claim.slot.id]
+    store.finish(lease, large)
+    assert [a.slot for a in store.attempts()] == [*done, lease.slot.id]
     assert verify(path) == []
 
 
@@ -658,10 +658,10 @@ ballast.write_bytes(bytes(100_000))
 done = []
 with create(path, CAMPAIGN, CELLS, slots_of(50)) as store:
     try:
-        while claim := store.claim("me", 60.0):
-            log = random.Random(claim.fence).randbytes(10_000).hex()
-            store.finish(claim, replace(attempt_for(claim), log=log))
-            done.append(claim.slot.id)
+        while lease := store.lease("me", 60.0):
+            log = random.Random(lease.fence).randbytes(10_000).hex()
+            store.finish(lease, replace(attempt_for(lease), log=log))
+            done.append(lease.slot.id)
     except OSError as error:
         print(error.errno, error.strerror)
     assert [a.slot for a in store.attempts()] == done
@@ -720,7 +720,7 @@ subprocess.run(["mount", "-o", "remount,ro", sys.argv[1]], check=True)
 with open_store(path, readonly=True) as store:
     print(len(store.slots()))
 try:
-    open_store(path).claim("me", 60.0)
+    open_store(path).lease("me", 60.0)
 except OSError as error:
     print(error.strerror)
 """
@@ -797,7 +797,7 @@ def check_kills(path: Path, kills: int) -> None:
         table = {(a.slot, a.number): a for a in store.attempts()}
         assert len(list(store.attempts())) == len(table)
     # An unbroken run makes one attempt at every slot, with these results.
-    unbroken = {(slot.id, 0): attempt_for(Claim(slot, 0, 0)) for slot in slots}
+    unbroken = {(slot.id, 0): attempt_for(Lease(slot, 0, 0)) for slot in slots}
     assert table == unbroken
     assert {*told, *acknowledged(output)} <= set(table)
     assert len(told) > kills / 2, "the kills came before anything was acknowledged"
@@ -849,9 +849,9 @@ def with_ledgers(path: Path, *ledgers: dict[str, Any]) -> list[str]:
     """Problems of a store whose attempts, in the order of the schedule, have these ledgers."""
     with create(path, CAMPAIGN, CELLS, slots_of(2)) as store:
         for ledger in ledgers:
-            claim = claimed(store)
-            record = recorded(**{"seed": claim.slot.seed} | ledger)
-            store.finish(claim, replace(attempt_for(claim), record=record))
+            lease = leased(store)
+            record = recorded(**{"seed": lease.slot.seed} | ledger)
+            store.finish(lease, replace(attempt_for(lease), record=record))
     return verify(path)
 
 
@@ -903,14 +903,14 @@ def test_variants_of_a_block_with_different_seeds_are_a_problem(path: Path) -> N
     [({"record": None}, "is ok without a record"), ({"outcome": "error"}, "is error with a record")],
 )
 def test_a_record_comes_with_ok_and_only_with_ok(change: dict[str, Any], problem: str, store: Store) -> None:
-    claim = claimed(store)
-    store.finish(claim, replace(attempt_for(claim), **change))
+    lease = leased(store)
+    store.finish(lease, replace(attempt_for(lease), **change))
     assert any(problem in line for line in verify(store.path))
 
 
 def test_an_attempt_at_a_closed_slot_is_a_problem(store: Store) -> None:
-    claim = finish(store)
-    again = replace(attempt_for(claim), number=1)
+    lease = finish(store)
+    again = replace(attempt_for(lease), number=1)
     schema.insert(store.connection, "attempt", stores._packed(again))
     assert any("made though the slot was closed" in line for line in verify(store.path))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from campaign_double import MACHINE, WATCH, study
+from campaign_double import HOOKS, MACHINE, study
 
 from benchback.errors import InputError
 from benchback.measure import coordinator
@@ -182,7 +182,7 @@ def work(path: Path, trackers: tuple[str, ...], said: Callable[[str], None], **o
     with coordinator.open_campaign(path, chosen, fingerprint=MACHINE) as store:
         feeding = Feeder(store, trackers, said=said, **options)
         feeding.catch_up()
-        return coordinator.work(store, chosen, replace(WATCH, finished=feeding.finished))
+        return coordinator.work(store, chosen, replace(HOOKS, finished=feeding.finished))
 
 
 def test_every_run_is_fed_once_and_what_is_missing_is_made_up_for(tmp_path: Path) -> None:

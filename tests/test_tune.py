@@ -19,7 +19,7 @@ from campaign_double import FIXED, MACHINE, quiet
 from benchback import registry
 from benchback.errors import InputError
 from benchback.measure import coordinator
-from benchback.measure.coordinator import Watch
+from benchback.measure.coordinator import Hooks
 from benchback.measure.process import Ended
 from benchback.measure.record import Cell, Record
 from benchback.measure.store import open_store
@@ -47,13 +47,13 @@ def modelled(cell: Cell, seed: int, timeout_s: float, tick: Callable[[], bool]) 
     return Ended("ok", messages=[{"kind": "record", "record": asdict(record)}])
 
 
-WATCH = Watch(launch=modelled, sample=quiet, prove=None, canary=None)
+HOOKS = Hooks(launch=modelled, sample=quiet, prove=None, canary=None)
 
 
-def work(path: Path, tuning: Study, watch: Watch = WATCH) -> list[dict[str, Any]] | None:
+def work(path: Path, tuning: Study, hooks: Hooks = HOOKS) -> list[dict[str, Any]] | None:
     """The lines of the tuning at `path` after this coordinator; None if it was broken off."""
     with coordinator.open_campaign(path, tuning, fingerprint=MACHINE) as store:
-        return result.lines_of(store, tuning) if coordinator.work(store, tuning, watch) else None
+        return result.lines_of(store, tuning) if coordinator.work(store, tuning, hooks) else None
 
 
 def test_the_grid_is_like_nested_loops_with_the_draws_within() -> None:
@@ -169,10 +169,10 @@ def test_a_tuning_that_is_stopped_after_every_run_ends_with_the_same_lines(tmp_p
     whole = work(tmp_path / "whole.sqlite", tuning)
     for _ in range(9):
         asked: list[Any] = []
-        watch = replace(
-            WATCH, asked_to_stop=lambda asked=asked: bool(asked), finished=lambda *run, asked=asked: asked.append(run)
+        hooks = replace(
+            HOOKS, asked_to_stop=lambda asked=asked: bool(asked), finished=lambda *run, asked=asked: asked.append(run)
         )
-        assert work(tmp_path / "parts.sqlite", tuning, watch) is None
+        assert work(tmp_path / "parts.sqlite", tuning, hooks) is None
         assert len(asked) == 1
     assert work(tmp_path / "parts.sqlite", tuning) == whole
 
@@ -182,7 +182,7 @@ def test_points_that_lack_a_seed_come_last_and_say_why(tmp_path: Path) -> None:
         fails = cell.run["learning_rate"] == 1e-3
         return Ended("error", "exit code 1: boom") if fails else modelled(cell, *rest)
 
-    lines = work(tmp_path / "runs.sqlite", search.study_of(SPACE, 0), replace(WATCH, launch=launch))
+    lines = work(tmp_path / "runs.sqlite", search.study_of(SPACE, 0), replace(HOOKS, launch=launch))
     assert lines is not None
     assert lines[-1]["values"] == {"learning_rate": 1e-3}
     assert (lines[-1]["score"], lines[-1]["seeds"], lines[-1]["error"]) == (None, 0, "exit code 1: boom")

@@ -47,12 +47,20 @@ def write(path: Path, checkpoint: Checkpoint) -> None:
         "run": json.dumps(checkpoint.run, sort_keys=True),
     }
     header["sha256"] = _digest(header, weights)
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("wb") as file:
-        file.write(save(weights, metadata=header))
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+    write_atomically(path, save(weights, metadata=header))
+
+
+def write_atomically(path: Path, data: bytes | str) -> None:
+    """Write a file so that after a crash at any moment `path` holds the old or the new content, whole."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        with draft.open("wb") as file:
+            file.write(data.encode() if isinstance(data, str) else data)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def read(path: Path) -> Checkpoint:

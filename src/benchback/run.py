@@ -3,7 +3,9 @@
 Importing this module imports neither jax nor torch.
 """
 
-from dataclasses import Field, asdict, dataclass, fields
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, asdict, dataclass, fields
+from types import NoneType, UnionType
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, get_args, get_origin, runtime_checkable
 
 from benchback import envs, registry
@@ -107,7 +109,7 @@ class Run(Generic[Config]):
             if name not in known:
                 near = registry.nearest(name, known)
                 raise InputError(f"{name} is not a field of a {algorithm} run; did you mean {near}?")
-        values = {name: _typed(known[name], x) for name, x in flat.items()}
+        values = {name: typed(known[name], x) for name, x in flat.items()}
         config = config_class(**{name: x for name, x in values.items() if name not in own})
         return cls(config=config, **{name: x for name, x in values.items() if name in own})
 
@@ -126,16 +128,28 @@ def environment(run: Run, num_envs: int) -> envs.Env:
     return env
 
 
-def _typed(field: Field, value: Any) -> Any:
-    """`value` as the type of the field's default, or an InputError."""
-    if isinstance(field.default, tuple) and isinstance(value, list | tuple):
-        return tuple(value)
-    if type(field.default) is float and type(value) is int:
-        return float(value)
-    if type(value) is not type(field.default):
-        kind = type(field.default).__name__
-        raise InputError(f"{field.name}={value!r} must be of type {kind}, e.g. {field.default!r}")
+def typed(field: Field, value: Any) -> Any:
+    """`value` as the type of a dataclass's field, or an InputError; lists become tuples, whole numbers floats."""
     choices = get_args(field.type)
+    if value is None and NoneType in choices:
+        return None
+    kind = _kind(field.type)
+    if kind is tuple and isinstance(value, list):
+        return tuple(value)
+    if kind is float and type(value) is int:
+        return float(value)
+    if not (isinstance(value, kind) if kind is Mapping else type(value) is kind):
+        example = "" if field.default in (MISSING, None) else f", e.g. {field.default!r}"
+        raise InputError(f"{field.name}={value!a:.80} must be of type {kind.__name__}{example}")
     if get_origin(field.type) is Literal and value not in choices:
-        raise InputError(f"{field.name}={value} is unknown; did you mean {registry.nearest(value, choices)}?")
+        raise InputError(f"{field.name}={value} is unknown; did you mean {registry.nearest(str(value), choices)}?")
     return value
+
+
+def _kind(annotation: Any) -> type:
+    """The class of what is annotated: of `tuple[int, ...] | None` it is tuple, of a Literal that of its first word."""
+    if get_origin(annotation) is Literal:
+        return type(get_args(annotation)[0])
+    if isinstance(annotation, UnionType):
+        return _kind(next(x for x in get_args(annotation) if x is not NoneType))
+    return get_origin(annotation) or annotation

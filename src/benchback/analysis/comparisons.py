@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from benchback import stats
 from benchback.measure.metrics import FIGURES, figures
-from benchback.measure.policy import kept
+from benchback.measure.policy import accepted_attempt
 from benchback.measure.record import Attempt, Cell
 from benchback.measure.store import Store
 from benchback.measure.verify import COMPARED, disagreements
@@ -70,7 +70,7 @@ def grouped(cells: Mapping[str, Cell], outcomes: Mapping[str, Mapping[int, Outco
 
 def outcome_of(block: int, attempts: Sequence[Attempt]) -> Outcome:
     """What a slot came to: the figures of the attempt that speaks for it, or the reason why there are none."""
-    spoken = kept(attempts)
+    spoken = accepted_attempt(attempts)
     if spoken is None or spoken.record is None:
         last = attempts[-1] if attempts else None
         reason = f"{last.outcome}: {last.detail}" if last else "not run yet"

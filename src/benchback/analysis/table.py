@@ -23,7 +23,7 @@ from benchback.analysis.comparisons import (
 )
 from benchback.analysis.costs import stored_env_times
 from benchback.measure.metrics import FIGURES
-from benchback.measure.policy import kept
+from benchback.measure.policy import accepted_attempt
 from benchback.measure.record import Attempt, Cell, Slot
 from benchback.measure.store import Event, Store
 from benchback.registry import BACKENDS
@@ -237,7 +237,7 @@ def read(
 
 
 def _ran(slot: Slot, cell: Cell, tries: list[Attempt]) -> Ran:
-    spoken = kept(tries)
+    spoken = accepted_attempt(tries)
     last = spoken or (tries[-1] if tries else None)
     light = None if last is None else replace(last, record=None, log="")
     sampled = None if spoken is None or spoken.record is None else _sampled(spoken)

@@ -135,6 +135,7 @@ def plan(arguments: list[str]) -> int:
 def run(arguments: list[str]) -> int:
     from benchback.cli.show_campaigns import print_outcome, watching
     from benchback.measure import coordinator
+    from benchback.measure.launch import in_process
     from benchback.tools.track import feeder
 
     stop = on_stop()
@@ -142,15 +143,15 @@ def run(arguments: list[str]) -> int:
     trackers = tuple(dict.fromkeys(flags.track))
     feeder.check(trackers, flags.online)
     path = flags.store or Path("runs") / f"{study.name}.sqlite"
-    launch = coordinator.in_process if flags.in_process else coordinator.run_cell
+    launch = in_process if flags.in_process else None
     options = {"seed": flags.seed, "note": flags.note, "new_stratum": flags.new_stratum}
     with coordinator.open_campaign(path, study, **options) as store:
-        with watching(store, flags.json) as watch:
-            feeding = feeder.Feeder(store, trackers, flags.online, stop, watch.said)
+        with watching(store, flags.json) as hooks:
+            feeding = feeder.Feeder(store, trackers, flags.online, stop, hooks.log)
             feeding.catch_up()
-            finished = each(watch.finished, feeding.finished)
-            watch = replace(watch, asked_to_stop=stop, launch=launch, finished=finished)
-            complete = coordinator.work(store, study, watch)
+            finished = each(hooks.finished, feeding.finished)
+            hooks = replace(hooks, asked_to_stop=stop, launch=launch, finished=finished)
+            complete = coordinator.work(store, study, hooks)
         if not complete:
             raise KeyboardInterrupt
         failed = print_outcome(store, flags.json)

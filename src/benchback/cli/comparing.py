@@ -1,9 +1,17 @@
 """Verbs about many backends: list them, prove them equal, set them side by side."""
 
-from dataclasses import dataclass
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from benchback.cli.arguments import limit_threads, parse
+
+if TYPE_CHECKING:
+    from benchback.measure.store import Store
+    from benchback.measure.study import Study
 
 
 @dataclass(frozen=True)
@@ -44,8 +52,12 @@ class PeersFlags:
     """Who to compare; all by default."""
     threads: int = 1
     """CPU threads of every side."""
+    store: Path | None = None
+    """Where runs are stored, runs/VERB.sqlite by default; the same choices again continue what is unfinished."""
+    new_stratum: bool = False
+    """Start over on a machine that has changed; runs before and after are never pooled."""
     out: Path | None = None
-    """File to which every measurement is appended as a JSON line; must not exist."""
+    """File for the figures of every run, a JSON line each."""
     json: bool = False
     """Print JSON."""
 
@@ -64,6 +76,10 @@ class MicroFlags:
     """Samples of every operation; 20 by default, 5 with --quick."""
     threads: int = 1
     """CPU threads of every backend."""
+    store: Path | None = None
+    """Where runs are stored, runs/VERB.sqlite by default; the same choices again continue what is unfinished."""
+    new_stratum: bool = False
+    """Start over on a machine that has changed; runs before and after are never pooled."""
     json: bool = False
     """Print JSON."""
 
@@ -80,8 +96,12 @@ class ScaleFlags:
     """Leave out larger values."""
     blocks: int = 3
     """Runs of every point."""
+    store: Path | None = None
+    """Where runs are stored, runs/VERB.sqlite by default; the same choices again continue what is unfinished."""
+    new_stratum: bool = False
+    """Start over on a machine that has changed; runs before and after are never pooled."""
     out: Path = Path("runs/scale")
-    """Folder for scale.csv, scale.png, scale.svg and runs.jsonl, which grows run by run; must not exist."""
+    """Folder for scale.csv, scale.png and scale.svg."""
     json: bool = False
     """Print JSON."""
 
@@ -111,51 +131,58 @@ def parity(arguments: list[str]) -> int:
     return 0 if print_parity(rows, flags.json) else 1
 
 
+@contextmanager
+def measured(study: "Study", flags: PeersFlags | MicroFlags | ScaleFlags) -> Iterator["Store"]:
+    """The store of a comparison that is complete; one that was broken off is continued."""
+    from benchback.cli.campaigns import on_stop
+    from benchback.cli.show_campaigns import watching
+    from benchback.measure import coordinator
+
+    stop = on_stop()
+    path = flags.store or Path("runs") / f"{study.name}.sqlite"
+    with coordinator.open_campaign(path, study, new_stratum=flags.new_stratum) as store:
+        with watching(store, as_json=False) as hooks:
+            # Parity is the business of studies that claim something about backends.
+            complete = coordinator.work(store, study, replace(hooks, asked_to_stop=stop, prove=None))
+        if not complete:
+            raise KeyboardInterrupt
+        yield store
+
+
 def peers(arguments: list[str]) -> int:
+    from benchback.checkpoint import write_atomically
     from benchback.cli.show_comparisons import print_peers
-    from benchback.cli.show_tables import measuring
     from benchback.measure import peers
 
     flags = parse(PeersFlags, arguments, "peers")
-    plan = peers.plan_for(
-        quick=flags.quick, blocks=flags.blocks, workloads=flags.workloads, sides=flags.sides, threads=flags.threads
-    )
-    with measuring() as progress:
-        rows = peers.compare(plan, flags.out, progress)
+    choice = {"quick": flags.quick, "blocks": flags.blocks, "workloads": flags.workloads, "sides": flags.sides}
+    with measured(peers.study_for(**choice, threads=flags.threads), flags) as store:
+        rows = peers.rows(store)
+    if flags.out:
+        write_atomically(flags.out, "".join(json.dumps(row) + "\n" for row in rows))
     print_peers(peers.summarise(rows), flags.json)
     return 0
 
 
 def micro(arguments: list[str]) -> int:
     from benchback.cli.show_comparisons import print_micro
-    from benchback.cli.show_tables import measuring
     from benchback.measure import micro
 
     flags = parse(MicroFlags, arguments, "micro")
-    plan = micro.plan_for(
-        quick=flags.quick,
-        backends=flags.backends,
-        batches=flags.batches,
-        rounds=flags.rounds,
-        threads=flags.threads,
-    )
-    with measuring() as progress:
-        found = micro.measure(plan, progress)
-    print_micro(found, flags.json)
+    choice = {"quick": flags.quick, "backends": flags.backends, "batches": flags.batches, "rounds": flags.rounds}
+    with measured(micro.study_for(**choice, threads=flags.threads), flags) as store:
+        print_micro(micro.summarise(store), flags.json)
     return 0
 
 
 def scale(arguments: list[str]) -> int:
     from benchback.cli.show_comparisons import print_scale
-    from benchback.cli.show_tables import measuring
     from benchback.measure import scale
 
     flags = parse(ScaleFlags, arguments, "scale")
-    points = scale.points_for(backends=flags.backends, axes=flags.axes, largest=flags.largest)
-    keep = scale.keeper(flags.out)
-    with measuring() as progress:
-        rows = scale.run(points, flags.blocks, progress, keep)
-    lines = scale.summarise(rows)
+    study = scale.study_for(backends=flags.backends, axes=flags.axes, largest=flags.largest, blocks=flags.blocks)
+    with measured(study, flags) as store:
+        lines = scale.summarise(scale.rows(store, study))
     scale.write(lines, flags.out)
     print_scale(lines, flags.out, flags.json)
     return 0

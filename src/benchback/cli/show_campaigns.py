@@ -23,8 +23,8 @@ from benchback.analysis.comparisons import (
 from benchback.cli.show_tables import jsonable, table
 from benchback.errors import InputError
 from benchback.measure import machine
-from benchback.measure.coordinator import Watch
-from benchback.measure.plan import TYPICAL_CV, Estimate, minimum_detectable_effect
+from benchback.measure.coordinator import Hooks
+from benchback.measure.plan import TYPICAL_CV, Cost, minimum_detectable_effect
 from benchback.measure.record import Attempt, Cell, Slot
 from benchback.measure.store import Store
 from benchback.measure.study import Study
@@ -33,7 +33,7 @@ from benchback.stats import Claim, Comparison
 FIGURES_SHOWN = ("steady", "cold_start", "total")
 
 
-def print_plan(study: Study, cells: Sequence[Cell], slots: Sequence[Slot], cost: Estimate, as_json: bool) -> None:
+def print_plan(study: Study, cells: Sequence[Cell], slots: Sequence[Slot], cost: Cost, as_json: bool) -> None:
     """Configurations in published order, and what running them takes."""
     paired = study.order == "protocol" and study.min_blocks > 1
     effect = minimum_detectable_effect(study.min_blocks, TYPICAL_CV) if paired else None
@@ -133,11 +133,11 @@ class Board:
 @contextmanager
 def watching(
     store: Store, as_json: bool, describe: Callable[[Cell], str] = lambda cell: cell.variant
-) -> Iterator[Watch]:
-    """A Watch whose board is on screen while the context lasts; it calls a cell what `describe` says."""
+) -> Iterator[Hooks]:
+    """A Hooks whose board is on screen while the context lasts; it calls a cell what `describe` says."""
     board = Board(store, as_json, describe)
     with board.bar:
-        yield Watch(started=board.started, finished=board.finished, said=board.say)
+        yield Hooks(started=board.started, finished=board.finished, log=board.say)
 
 
 def print_outcome(store: Store, as_json: bool) -> int:

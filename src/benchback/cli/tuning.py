@@ -60,10 +60,10 @@ def tune(arguments: list[str]) -> int:
     out = flags.out or Path("runs") / tuning.name
     called = result.labels(tuning)
     with search.open_tuning(out, tuning, seed, new_stratum=flags.new_stratum) as store:
-        with watching(store, flags.json, lambda cell: called[cell.id]) as watch:
+        with watching(store, flags.json, lambda cell: called[cell.id]) as hooks:
             # Points are compared by what they learn: neither parity nor the pace of the machine bears on it.
-            watch = replace(watch, asked_to_stop=stop, prove=None, canary=None)
-            complete = coordinator.work(store, tuning, watch)
+            hooks = replace(hooks, asked_to_stop=stop, prove=None, canary=None)
+            complete = coordinator.work(store, tuning, hooks)
         if not complete:
             raise KeyboardInterrupt
         lines = result.lines_of(store, tuning)

@@ -1,14 +1,16 @@
 """The parity gate: a speed claim is made only for backends that were proven equal on the same code."""
 
 import json
+import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from benchback.measure import machine
-from benchback.measure.process import output_of
+from benchback.measure.process import Tick, isolated
 from benchback.measure.record import digest
 
 LEVELS = ("L0", "L1", "L2")
@@ -16,8 +18,7 @@ LEVELS = ("L0", "L1", "L2")
 CODE = ("code", "python", "cpu")
 """Parts of a fingerprint, besides the versions, on which the numbers depend."""
 TIMEOUT_S = 1800.0
-Tick = Callable[[], bool]
-"""Called a few times a second; False ends what is under way (Interrupted)."""
+COMMAND = (sys.executable, "-m", "benchback.measure.parity_worker")
 
 
 def verdicts(
@@ -64,21 +65,24 @@ def _remembered(file: Path) -> dict[str, str]:
 def measure(algorithm: str, backends: Sequence[str], tick: Tick = lambda: True) -> dict[str, str]:
     """The verdict of each backend; none where it did not come to one. Nothing is timed, so all processors help."""
     count = min(len(backends), len(machine.allowed_processors()))
-    parts = [backends[i::count] for i in range(count)]
-    with ThreadPoolExecutor(count) as pool:
-        found = list(pool.map(lambda part: _measure_part(algorithm, part, tick), parts))
-    return {backend: verdict for part in found for backend, verdict in part.items()}
+    deadline = time.monotonic() + TIMEOUT_S
+    variables = {**os.environ, **dict.fromkeys(machine.THREADS, "1")}
+    with ExitStack() as stack:
+        workers = [stack.enter_context(isolated(COMMAND, variables)) for _ in range(count)]
+        for i, worker in enumerate(workers):
+            job = {"algorithm": algorithm, "backends": backends[i::count], "levels": LEVELS, "dtypes": ["float32"]}
+            worker.tell(json.dumps(job))
+            worker.hang_up()
+        for worker in workers:
+            worker.listen(deadline, tick)
+    return verdicts_of([row for worker in workers for message in worker.messages for row in message["rows"]])
 
 
-def _measure_part(algorithm: str, backends: Sequence[str], tick: Tick) -> dict[str, str]:
-    command = [sys.executable, "-m", "benchback.cli", "parity", "--algorithm", algorithm, "--backends", *backends]
-    output = output_of([*command, "--levels", *LEVELS, "--dtypes", "float32", "--json"], TIMEOUT_S, tick)
-    try:
-        rows = json.loads(output)["rows"]
-    except (ValueError, KeyError):
-        return {}
+def verdicts_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Backend -> `pass`, or the last of its deviations that was too large."""
     found = {row["backend"]: "pass" for row in rows}
     for row in rows:
         if not row["ok"]:
-            found[row["backend"]] = f"fail: {row['level']} {row['quantity']} off by {row['deviation']:.1e}"
+            size = "no number" if row["deviation"] is None else f"off by {row['deviation']:.1e}"
+            found[row["backend"]] = f"fail: {row['level']} {row['quantity']} {size}"
     return found

@@ -44,7 +44,7 @@ def _phases(samples: Mapping[str, list[float | None]], segment: stats.Segment) -
     return found
 
 
-def deciding(record: Record) -> float:
+def stopping_metric(record: Record) -> float:
     """The figure on which it is decided whether a group needs more blocks: a steady iteration, else the mean one."""
     found = figures(record)["steady"]
     if isinstance(found, float):

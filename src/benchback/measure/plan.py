@@ -198,7 +198,7 @@ def seconds_per_run(cell: Cell) -> float:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class Cost:
     """What a campaign will cost: with the fewest blocks, and if every group needs the most."""
 
     runs: int
@@ -214,7 +214,7 @@ class Estimate:
     """Cells whose time was measured before; those of the others come from a model good to a factor of two."""
 
 
-def estimate(study: Study, measured: Mapping[str, Sequence[float]] | None = None) -> Estimate:
+def estimate(study: Study, measured: Mapping[str, Sequence[float]] | None = None) -> Cost:
     """Time and disk of a campaign; `measured` has the seconds that earlier runs of a cell took, by cell id."""
     cells, slots = schedule(study, 0)
     spread = {cell.id: _duration(cell, (measured or {}).get(cell.id, ())) for cell in cells}
@@ -226,7 +226,7 @@ def estimate(study: Study, measured: Mapping[str, Sequence[float]] | None = None
     stored = sum(runs[cell.id] * _bytes(cell) for cell in cells)
     growth = study.max_blocks / study.min_blocks if study.order == "protocol" else 1.0
     most_runs = round(len(slots) * growth)
-    return Estimate(
+    return Cost(
         runs=len(slots),
         seconds=seconds,
         low_s=low_s,

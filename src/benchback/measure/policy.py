@@ -45,7 +45,7 @@ def is_closed(attempts: Sequence[Tried]) -> bool:
     return any(is_accepted(x) for x in attempts) or tagged >= MAX_TAGGED or failed >= MAX_FAILED
 
 
-def kept(attempts: Sequence[Tries]) -> Tries | None:
+def accepted_attempt(attempts: Sequence[Tries]) -> Tries | None:
     """The attempt that speaks for its slot: the accepted one, else the last ok one, else none."""
     results = [x for x in attempts if x.outcome == "ok"]
     return next((x for x in results if is_accepted(x)), results[-1] if results else None)

@@ -12,13 +12,13 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import psutil
 
 from benchback.measure import machine
-from benchback.measure.record import Cell, Outcome
+from benchback.measure.record import Cell, Outcome, Record
 from benchback.measure.wire import Garbled, Reader, parse_record
 from benchback.measure.worker import Job
 
@@ -29,6 +29,10 @@ TICK_S = 0.25
 STRAYS_S = 5.0
 """For how long processes that a run left behind are hunted down."""
 COMMAND = (sys.executable, "-m", "benchback.measure.worker")
+
+
+Tick = Callable[[], bool]
+"""Called a few times a second by what takes long; False ends it (Interrupted)."""
 
 
 class Interrupted(Exception):
@@ -48,33 +52,43 @@ class Ended:
     """What was not as it should be, for the attempt's record."""
 
 
+Launch = Callable[[Cell, int, float, Tick], Ended]
+"""Runs a cell with a seed, at most so many seconds."""
+
+
 def run_cell(
     cell: Cell,
     seed: int,
     timeout_s: float,
-    tick: Callable[[], bool] = lambda: True,
+    tick: Tick = lambda: True,
     command: Sequence[str] = COMMAND,
 ) -> Ended:
-    """One run of `cell` in a fresh process. `tick` is called a few times a second; False ends the run (Interrupted)."""
-    with tempfile.TemporaryDirectory(prefix="benchback-run-", ignore_cleanup_errors=True) as caches:
-        variables = machine.variables(cell.threads, caches, cell.device)
+    """One training in a fresh process. `tick` is called a few times a second; False ends the run (Interrupted)."""
+    with worker_variables(cell) as variables:
         job = Job(cell, seed, time.monotonic(), os.getpid())
         pinned = cell.threads if cell.division == "matched" else None
         ended = supervise(command, variables, json.dumps(job.to_dict()), timeout_s, tick, pinned)
-    if ended.outcome == "ok" and (fault := record_fault(ended.messages)):
-        return Ended("garbled", fault, ended.log, ended.duration_s)
-    return ended
+    return with_record(ended, parse_record)
 
 
-def record_fault(messages: Sequence[dict[str, Any]]) -> str:
-    """What keeps the messages of a worker that says all went well from being one record; empty if nothing."""
-    if not messages:
-        return "the worker ended without sending its record"
+@contextlib.contextmanager
+def worker_variables(cell: Cell) -> Iterator[dict[str, str]]:
+    """The environment variables of a worker, whose caches are gone when the context ends."""
+    with tempfile.TemporaryDirectory(prefix="benchback-run-", ignore_cleanup_errors=True) as caches:
+        yield machine.variables(cell.threads, caches, cell.device)
+
+
+def with_record(ended: Ended, parse: Callable[[Any], Record]) -> Ended:
+    """The same, once the message of a worker that says all went well is a record by `parse`; else garbled."""
+    if ended.outcome != "ok":
+        return ended
     try:
-        parse_record(messages[0].get("record"))
+        if not ended.messages:
+            raise Garbled("the worker ended without sending its record")
+        parse(ended.messages[0].get("record"))
     except Garbled as error:
-        return str(error)
-    return ""
+        return Ended("garbled", str(error), ended.log, ended.duration_s)
+    return ended
 
 
 def supervise(
@@ -82,31 +96,38 @@ def supervise(
     variables: dict[str, str],
     job: str,
     timeout_s: float,
-    tick: Callable[[], bool],
+    tick: Tick,
     processors: int | None = None,
 ) -> Ended:
     """Run `command FD` to its end, whatever it does, and say how it ended. Nothing it started survives it."""
+    starved, started = machine.out_of_memory_kills(), time.monotonic()
+    with isolated(command, variables, processors) as listener:
+        listener.tell(job)
+        listener.hang_up()
+        in_time = listener.listen(started + timeout_s, tick)
+    ended = listener.ended(None if in_time else timeout_s, machine.out_of_memory_kills() > starved)
+    return replace(ended, duration_s=time.monotonic() - started, messages=listener.messages)
+
+
+@contextlib.contextmanager
+def isolated(command: Sequence[str], variables: dict[str, str], processors: int | None = None) -> Iterator["Listener"]:
+    """A process in a group of its own, listened to; nothing it started survives the context.
+
+    Where several are open at once, the last one started must be the first to be closed.
+    """
     adopt_orphans()
     known = {child.pid for child in psutil.Process().children()}
-    out_of_memory = machine.out_of_memory_kills()
-    started = time.monotonic()
     process, frames = _start(command, variables)
     listener = Listener(process, frames)
     try:
         with guarded(process):
             if processors:
                 machine.pin(process.pid, processors)
-            _tell(process, job)
-            timed_out = not listener.until_exit(started + timeout_s, tick)
+            yield listener
     finally:
         end_strays(known)
         listener.drain()
         listener.close()
-    killed_for_memory = machine.out_of_memory_kills() > out_of_memory
-    outcome, detail = classify(process.returncode, timed_out, listener.garbled, listener.log_text(), killed_for_memory)
-    if timed_out:
-        detail = f"not done after {timeout_s:g} s"
-    return Ended(outcome, detail, listener.log_text(), time.monotonic() - started, listener.messages)
 
 
 def _start(command: Sequence[str], variables: dict[str, str]) -> tuple[subprocess.Popen, int]:
@@ -130,13 +151,6 @@ def _start(command: Sequence[str], variables: dict[str, str]) -> tuple[subproces
     return process, frames_out
 
 
-def _tell(process: subprocess.Popen, job: str) -> None:
-    assert process.stdin is not None
-    # A process that died before it could listen has an exit code that says how.
-    with contextlib.suppress(BrokenPipeError), process.stdin:
-        process.stdin.write(job.encode())
-
-
 class Listener:
     """Reads a process's frames and log as they come, so that neither can fill a pipe or the memory."""
 
@@ -151,9 +165,28 @@ class Listener:
             os.set_blocking(descriptor, False)
             self.selector.register(descriptor, selectors.EVENT_READ)
 
-    def until_exit(self, deadline: float, tick: Callable[[], bool]) -> bool:
-        """Listen until the process has ended or talks nonsense; False if the deadline came first."""
-        while self.process.poll() is None and not self.garbled:
+    def tell(self, text: str) -> None:
+        """Write to the process's input; one that died before it could listen has an exit code that says how."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.write(text.encode())
+            self.process.stdin.flush()
+
+    def hang_up(self) -> None:
+        """Say that nothing more will be told."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
+
+    def ask(self, request: Mapping[str, Any], deadline: float, tick: Tick) -> dict[str, Any] | None:
+        """The answer of a process that stays for more requests; None if there is none by the deadline, or it died."""
+        self.tell(json.dumps(request) + "\n")
+        self.listen(deadline, tick, lambda: bool(self.messages))
+        return self.messages.pop() if self.messages and not self.garbled else None
+
+    def listen(self, deadline: float, tick: Tick, enough: Callable[[], bool] = lambda: False) -> bool:
+        """Listen until there is enough, the process has ended or talks nonsense; False if the deadline came first."""
+        while not enough() and self.process.poll() is None and not self.garbled:
             if time.monotonic() > deadline:
                 return False
             if not tick():
@@ -207,8 +240,15 @@ class Listener:
         text = b"".join(self.log)[-LOG_BYTES:].decode(errors="replace")
         return text.encode()[-LOG_BYTES:].decode(errors="ignore")
 
+    def ended(self, timed_out_s: float | None, killed_for_memory: bool) -> Ended:
+        """How the process ended, once it has; `timed_out_s` is the limit that ended it, if one did."""
+        log, code = self.log_text(), self.process.returncode
+        outcome, detail = classify(code, timed_out_s is not None, self.garbled, log, killed_for_memory)
+        return Ended(outcome, detail if timed_out_s is None else f"not done after {timed_out_s:g} s", log)
+
     def close(self) -> None:
         """Give the pipes back."""
+        self.hang_up()
         self.selector.close()
         os.close(self.frames)
         if self.process.stdout:
@@ -218,7 +258,7 @@ class Listener:
 def output_of(
     command: Sequence[str],
     timeout_s: float,
-    tick: Callable[[], bool] = lambda: True,
+    tick: Tick = lambda: True,
     given: str = "",
     variables: Mapping[str, str] | None = None,
 ) -> str:

@@ -17,6 +17,10 @@ Outcome = Literal["ok", "error", "signal", "timeout", "memory", "garbled", "inte
 """How an attempt ended: `error` is a non-zero exit, `signal` a crash or kill, `memory` the system's out-of-memory
 killer or an allocation failure, `garbled` a worker whose messages were not understood, `interrupted` the user."""
 
+Kind = Literal["training", "peer", "operations"]
+"""Which program does the work of a cell: `training` the worker, on a `Run`; `peer` a program of another library in a
+virtual environment of its own; `operations` one process per backend, which takes turns with the others."""
+
 EXECUTION = ("backend", "mode", "unit", "chunk")
 """Fields of a run that say how it is executed, not what is computed: the axes on which runs are compared."""
 
@@ -36,18 +40,24 @@ class Cell:
     """One thing to measure: everything that determines a run but its seed."""
 
     run: Mapping[str, Any]
-    """Every field of a `train.Run`, flat and resolved, without the seed."""
+    """Every field of a `Run`, flat and resolved, without the seed; of another kind whatever its program is told, with
+    at least `variant`, who does the work, and `env`."""
     timing: Timing = "async"
     threads: int = 1
     device: str = "cpu"
     division: Division = "matched"
     twin: bool = False
     """A second copy of a cell: the A/A pair that every campaign carries."""
+    kind: Kind = "training"
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able; a training does not name its kind, as in stores from before there were others."""
+        return {name: x for name, x in asdict(self).items() if (name, x) != ("kind", "training")}
 
     @cached_property
     def id(self) -> str:
         """Depends on what is measured, not on the machine, the study or the time."""
-        return digest(asdict(self))
+        return digest(self.to_dict())
 
     @cached_property
     def group(self) -> str:
@@ -55,17 +65,20 @@ class Cell:
 
         Of the environment only the name counts: its twins in other suites are how the work is done, not what it is.
         """
-        work = {name: x for name, x in self.run.items() if name not in EXECUTION}
+        execution = EXECUTION if self.kind == "training" else ("variant",)
+        work = {name: x for name, x in self.run.items() if name not in execution}
         work = {name: x.rpartition("/")[2] if name == "env" else x for name, x in work.items()}
-        return digest(asdict(replace(self, run=work, twin=False)))
+        return digest(replace(self, run=work, twin=False).to_dict())
 
     @property
     def variant(self) -> str:
-        """Who does the work, for people: `linen/jit/phase`; the copy of an A/A pair has a prime.
+        """Who does the work, for people: `linen/jit/phase`, or a peer's name; the copy of an A/A pair has a prime.
 
         An environment that has twins in other suites is gymnax's, or else gymnasium's, unless it says otherwise:
         `pytorch/compile/phase on torch`.
         """
+        if self.kind != "training":
+            return self.run["variant"]
         unit = f"chunk({self.run['chunk']})" if self.run["unit"] == "chunk" else self.run["unit"]
         suite, _, name = str(self.run.get("env", "gymnax/")).partition("/")
         away = suite != "gymnax" and (name in (*GYMNAX, *CONTINUOUS) or suite == "envpool")
@@ -74,7 +87,7 @@ class Cell:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "Cell":
-        """The inverse of `dataclasses.asdict`."""
+        """The inverse of `to_dict`."""
         return cls(**fields)
 
 

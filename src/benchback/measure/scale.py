@@ -1,24 +1,22 @@
 """How far a backend scales: throughput and memory over the number of environments, the width and the threads.
 
-Every point is a fresh process, run once per block in an order shuffled anew; from a common base one axis is varied at
-a time. Importing this imports no framework.
+A study like any other: from a common base one axis is varied at a time, and every point is a fresh process in each
+block. Its summary and drawing are made from the store. Importing this imports no framework.
 """
 
 import csv
-import json
-import random
 import statistics
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchback import registry
 from benchback.errors import InputError
 from benchback.measure import machine
-from benchback.measure.process import run_cell
-from benchback.measure.record import Cell, Record
-from benchback.run import Run
+from benchback.measure.record import Attempt, Cell, Record
+from benchback.measure.results import failure, latest
+from benchback.measure.store import Store
+from benchback.measure.study import Product, Study
 
 AXES = {"envs": (1, 4, 16, 64, 256, 1024, 4096), "width": (16, 64, 256, 1024), "threads": (1, 2, 4, 8, 16, 32, 64)}
 """What can be varied; of the threads, those that this process has processors for."""
@@ -28,33 +26,38 @@ WARM_UP_CALLS = 2
 TIMEOUT_S = 900.0
 KNEE = 0.8
 """The knee is the smallest value that gives this part of the best throughput: beyond it more buys little."""
-
-Progress = Callable[[str, int, int], None]
-
-
-@dataclass(frozen=True)
-class Point:
-    """One value on one axis, for one backend."""
-
-    backend: str
-    axis: str
-    value: int
-    cell: Cell
+FIXED = {"num_steps": 64, "num_epochs": 4, "num_minibatches": 4, "num_iterations": ITERATIONS, "timing": "sync"}
+FIGURES = ("steps_per_s", "rollout_steps_per_s", "update_steps_per_s", "peak_rss_bytes")
 
 
-def points_for(
-    *, backends: Sequence[str] = (), axes: Sequence[str] = (), env: str = "CartPole-v1", largest: int | None = None
-) -> list[Point]:
-    """The points of the given choices; a torch backend uses torch's own environment where there is one."""
+def study_for(
+    *,
+    backends: Sequence[str] = (),
+    axes: Sequence[str] = (),
+    env: str = "CartPole-v1",
+    largest: int | None = None,
+    blocks: int = 3,
+) -> Study:
+    """A study with a product for each axis, labelled with it; the base is run once for all axes that hold it."""
+    if blocks < 1:
+        raise InputError(f"blocks={blocks} must be at least 1")
     for axis in axes:
         registry.choose("axis", axis, AXES)
-    return [
-        Point(name, axis, value, cell_for(name, env, BASE | {axis: value}))
-        for name in backends or ("linen", "pytorch")
+    products = [
+        Product(label=axis, fixed=FIXED, axes={"point": [fields_at(name, env, BASE | {axis: x}) for name, x in points]})
         for axis in axes or AXES
-        for value in values_on(axis)
-        if largest is None or value <= largest
+        if (points := points_on(axis, backends or ("linen", "pytorch"), largest))
     ]
+    if not products:
+        raise InputError(f"largest={largest} leaves no value on any axis; choose a larger one")
+    options = {"timeout_s": TIMEOUT_S, "aa": False, "rerun_noisy": False}
+    return Study(name="scale", products=tuple(products), min_blocks=blocks, max_blocks=blocks, **options)
+
+
+def points_on(axis: str, backends: Sequence[str], largest: int | None) -> list[tuple[str, int]]:
+    """Backends and the values of an axis that can be run here."""
+    values = [value for value in values_on(axis) if largest is None or value <= largest]
+    return [(name, value) for name in backends for value in values]
 
 
 def values_on(axis: str) -> list[int]:
@@ -63,53 +66,31 @@ def values_on(axis: str) -> list[int]:
     return [value for value in AXES[axis] if value <= most]
 
 
-def cell_for(backend: str, env: str, at: dict[str, int]) -> Cell:
-    """PPO with the given number of environments, width and threads."""
+def fields_at(backend: str, env: str, at: Mapping[str, int]) -> dict[str, Any]:
+    """PPO with the given number of environments, width and threads; torch uses its own environment."""
     registry.choose("backend", backend, registry.BACKENDS)
     suite = "torch" if registry.BACKENDS[backend].family == "torch" else "gymnax"
-    fields = {
-        "backend": backend,
-        "env": f"{suite}/{env}",
-        "num_envs": at["envs"],
-        "num_steps": 64,
-        "num_epochs": 4,
-        "num_minibatches": 4,
-        "num_iterations": ITERATIONS,
-        "hidden_sizes": [at["width"]] * 2,
-    }
-    run = Run.from_dict(fields).to_dict()
-    return Cell({name: x for name, x in run.items() if name != "seed"}, "sync", at["threads"])
+    fields = {"backend": backend, "env": f"{suite}/{env}", "num_envs": at["envs"], "threads": at["threads"]}
+    return fields | {"hidden_sizes": [at["width"]] * 2}
 
 
-def run(
-    points: Sequence[Point],
-    blocks: int,
-    progress: Progress = lambda what, done, total: None,
-    keep: Callable[[dict[str, Any]], None] = lambda row: None,
-) -> list[dict[str, Any]]:
-    """One row per run: where, how fast, how much memory, or why not; each is given to `keep` as soon as it is there."""
-    if blocks < 1:
-        raise InputError(f"blocks={blocks} must be at least 1")
-    order, rows = random.Random(0), []
-    for block in range(blocks):
-        shuffled = list(points)
-        order.shuffle(shuffled)
-        for done, point in enumerate(shuffled):
-            what = f"{point.backend} {point.axis} {point.value}"
-            progress(what, block * len(points) + done, blocks * len(points))
-            rows.append(run_point(point, block))
-            keep(rows[-1])
-    progress("done", blocks * len(points), blocks * len(points))
-    return rows
+def value_at(cell: Cell, axis: str) -> int:
+    """Where a cell stands on an axis."""
+    return {"envs": cell.run["num_envs"], "width": cell.run["hidden_sizes"][0], "threads": cell.threads}[axis]
 
 
-def run_point(point: Point, block: int) -> dict[str, Any]:
-    """The row of one run."""
-    ended = run_cell(point.cell, block, TIMEOUT_S)
-    place = {"backend": point.backend, "axis": point.axis, "value": point.value, "block": block}
-    if ended.outcome == "ok":
-        return place | measured(Record.from_dict(ended.messages[0]["record"])) | {"error": ""}
-    return place | {"error": f"{ended.outcome}: {ended.detail}"}
+def rows(store: Store, study: Study) -> list[dict[str, Any]]:
+    """One row per run and axis: where, how fast, how much memory, or why not."""
+    tried: dict[str, list[tuple[int, Attempt]]] = {}
+    for slot, attempt in latest(store):
+        tried.setdefault(slot.cell, []).append((slot.block, attempt))
+    return [
+        {"backend": entry.cell.run["backend"], "axis": entry.label, "value": value_at(entry.cell, entry.label)}
+        | {"block": block, "error": failure(attempt)}
+        | (measured(attempt.record) if attempt.record else {})
+        for entry in study.entries
+        for block, attempt in tried.get(entry.cell.id, [])
+    ]
 
 
 def measured(record: Record) -> dict[str, float]:
@@ -125,9 +106,6 @@ def measured(record: Record) -> dict[str, float]:
         "update_steps_per_s": rate("update_s"),
         "peak_rss_bytes": record.memory["peak_rss_bytes"],
     }
-
-
-FIGURES = ("steps_per_s", "rollout_steps_per_s", "update_steps_per_s", "peak_rss_bytes")
 
 
 def summarise(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -162,21 +140,9 @@ def knee(lines: Sequence[dict[str, Any]]) -> int | None:
     return min(line["value"] for line in known if line["steps_per_s"] >= KNEE * best)
 
 
-def keeper(out: Path) -> Callable[[dict[str, Any]], None]:
-    """Adds rows to runs.jsonl in a folder that the first one makes: a measurement that is broken off loses none."""
-    if out.exists():
-        raise InputError(f"{out} exists; choose another --out or remove it")
-
-    def keep(row: dict[str, Any]) -> None:
-        out.mkdir(parents=True, exist_ok=True)
-        with (out / "runs.jsonl").open("a") as file:
-            file.write(json.dumps(row) + "\n")
-
-    return keep
-
-
 def write(lines: Sequence[dict[str, Any]], out: Path) -> None:
-    """scale.csv, scale.png and scale.svg in the folder."""
+    """scale.csv, scale.png and scale.svg in the folder, replaced if they are there."""
+    out.mkdir(parents=True, exist_ok=True)
     with (out / "scale.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, fieldnames=list(lines[0]))
         writer.writeheader()

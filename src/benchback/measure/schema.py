@@ -70,7 +70,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         """CREATE TABLE event (
             id INTEGER PRIMARY KEY AUTOINCREMENT, body TEXT NOT NULL, checksum TEXT NOT NULL) STRICT""",
         *_guarded("event", "id"),
-        # What `claim` reads of an attempt, apart from its payload.
+        # What `lease` reads of an attempt, apart from its payload.
         "CREATE INDEX attempt_tried ON attempt (slot, number, outcome, tags)",
     ),
 )

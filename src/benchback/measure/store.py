@@ -23,29 +23,29 @@ from typing import Any, get_args
 from benchback.errors import InputError
 from benchback.measure import schema
 from benchback.measure.connection import check_local, connect, explained, open_file, patiently, transaction
-from benchback.measure.policy import Try, is_closed, kept
+from benchback.measure.policy import Try, accepted_attempt, is_closed
 from benchback.measure.record import Attempt, Cell, Outcome, Slot, canonical
 from benchback.measure.schema import Damaged
 
-__all__ = ["Claim", "Counts", "Damaged", "Event", "Fenced", "Store", "create", "open_store"]
+__all__ = ["Counts", "Damaged", "Event", "Fenced", "Lease", "Store", "create", "open_store"]
 
 MAX_PAYLOAD_BYTES = 1 << 30
 """No attempt unpacks to more; a file that says otherwise is not ours."""
 
 
 class Fenced(Exception):
-    """The claim was taken over by another owner; what this one measured must not be stored."""
+    """The lease was taken over by another owner; what this one measured must not be stored."""
 
 
 @dataclass(frozen=True)
-class Claim:
-    """The right to work on a slot until the lease ends or another takes over."""
+class Lease:
+    """The right to work on a slot until it expires or another takes over."""
 
     slot: Slot
     number: int
     """Number of the attempt to be made."""
     fence: int
-    """Grows with every claim on the store: of two claims on a slot only the later one can finish it."""
+    """Grows with every lease on the store: of two leases of a slot only the later one can finish it."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Counts:
 
     @property
     def open(self) -> int:
-        """To be claimed."""
+        """To be run."""
         return self.total - self.ok - self.failed - self.running
 
 
@@ -126,7 +126,7 @@ def _write(path: Path, campaign: Mapping[str, Any], cells: Sequence[Cell], slots
             schema.insert(connection, "campaign", {"body": canonical(campaign)})
             schema.insert(connection, "stratum", {"number": 0, "body": canonical(campaign.get("fingerprint", {}))})
             for cell in cells:
-                schema.insert(connection, "cell", {"name": cell.id, "body": canonical(asdict(cell))})
+                schema.insert(connection, "cell", {"name": cell.id, "body": canonical(cell.to_dict())})
             _append_slots(connection, slots)
         # Closing would write the log into the file as well, but say nothing where the disk has no room for it.
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -230,7 +230,7 @@ class Store:
         at = datetime.fromtimestamp(self.clock(), UTC).isoformat(timespec="milliseconds")
         self._append("event", {"at": at, "kind": kind, "detail": detail})
 
-    def claim(self, owner: str, lease_s: float, stratum: int | None = None) -> Claim | None:
+    def lease(self, owner: str, lease_s: float, stratum: int | None = None) -> Lease | None:
         """The next open slot, of one stratum or of any, for this owner alone; None when there is none now.
 
         A slot whose lease has run out is open: its owner is taken for dead, and fenced off if it is not.
@@ -240,23 +240,23 @@ class Store:
             for key, tries in self._tries(stratum):
                 if key not in leased and not is_closed(tries):
                     slot = _slot(schema.row_at(self.connection, "schedule", key))
-                    lease = self.connection.execute(
+                    row = self.connection.execute(
                         "REPLACE INTO lease (slot, owner, expires_at) VALUES (?, ?, ?)",
                         (slot.id, owner, self.clock() + lease_s),
                     )
-                    assert lease.lastrowid is not None
-                    return Claim(slot, len(tries), lease.lastrowid)
+                    assert row.lastrowid is not None
+                    return Lease(slot, len(tries), row.lastrowid)
         return None
 
-    def renew(self, claim: Claim, lease_s: float) -> None:
-        """Let the lease run for `lease_s` from now; raises Fenced when the claim is lost."""
+    def renew(self, lease: Lease, lease_s: float) -> None:
+        """Let it run for `lease_s` from now; raises Fenced when the lease is lost."""
         with transaction(self.connection, self.path):
-            self._held("UPDATE lease SET expires_at = ? WHERE fence = ?", claim, self.clock() + lease_s)
+            self._held("UPDATE lease SET expires_at = ? WHERE fence = ?", lease, self.clock() + lease_s)
 
-    def release(self, claim: Claim) -> None:
-        """Give the slot back with nothing stored; a claim that is lost already is nobody's loss."""
+    def release(self, lease: Lease) -> None:
+        """Give the slot back with nothing stored; a lease that is lost already is nobody's loss."""
         with transaction(self.connection, self.path), suppress(Fenced):
-            self._held("DELETE FROM lease WHERE fence = ?", claim)
+            self._held("DELETE FROM lease WHERE fence = ?", lease)
 
     def forget(self, is_gone: Callable[[str], bool]) -> None:
         """Give back the slots of owners that are gone, without waiting for their leases to run out."""
@@ -265,13 +265,15 @@ class Store:
             for name in filter(is_gone, owners):
                 self.connection.execute("DELETE FROM lease WHERE owner = ?", (name,))
 
-    def finish(self, claim: Claim, attempt: Attempt) -> None:
-        """Store the attempt for good and give the slot back; raises Fenced when the claim is lost."""
-        if (attempt.slot, attempt.number) != (claim.slot.id, claim.number):
-            raise ValueError(f"claimed {claim.slot.id} number {claim.number}, not {attempt.slot} {attempt.number}")
+    def finish(self, lease: Lease, attempt: Attempt) -> None:
+        """Store the attempt for good and give the slot back; raises Fenced when the lease is lost."""
+        if (attempt.slot, attempt.number) != (lease.slot.id, lease.number):
+            raise ValueError(
+                f"the lease is of {lease.slot.id} number {lease.number}, not {attempt.slot} {attempt.number}"
+            )
         row = _packed(attempt)
         with transaction(self.connection, self.path):
-            self._held("DELETE FROM lease WHERE fence = ?", claim)
+            self._held("DELETE FROM lease WHERE fence = ?", lease)
             schema.insert(self.connection, "attempt", row)
 
     def attempts(self, slot: str | None = None) -> Iterator[Attempt]:
@@ -288,7 +290,7 @@ class Store:
         with explained(self.path):
             leased = patiently(self._leased, self.path)
             slots = patiently(lambda: list(self._tries(stratum)), self.path)
-        closed = {key: kept(tries) is not None for key, tries in slots if is_closed(tries)}
+        closed = {key: accepted_attempt(tries) is not None for key, tries in slots if is_closed(tries)}
         running = sum(key in leased and key not in closed for key, _ in slots)
         ok = sum(closed.values())
         return Counts(total=len(slots), ok=ok, failed=len(closed) - ok, running=running)
@@ -308,10 +310,10 @@ class Store:
         for key, group in groupby(rows, key=lambda row: row[0]):
             yield key, [_tried(outcome, tags) for _, outcome, tags in group if outcome is not None]
 
-    def _held(self, statement: str, claim: Claim, *values: Any) -> None:
-        """Act on the lease of a claim that is still held."""
-        if not self.connection.execute(statement, (*values, claim.fence)).rowcount:
-            raise Fenced(f"{claim.slot.id}: the lease ran out and another owner took over; this attempt is not stored")
+    def _held(self, statement: str, lease: Lease, *values: Any) -> None:
+        """Act on a lease that is still held."""
+        if not self.connection.execute(statement, (*values, lease.fence)).rowcount:
+            raise Fenced(f"{lease.slot.id}: the lease ran out and another owner took over; this attempt is not stored")
 
     def _append(self, table: str, body: Mapping[str, Any]) -> None:
         with transaction(self.connection, self.path):
@@ -353,7 +355,7 @@ def _slot(row: Mapping[str, Any]) -> Slot:
 
 @lru_cache(maxsize=1024)
 def _tried(outcome: str, tags: str) -> Try:
-    """One of the few kinds of try there are; a claim looks at thousands."""
+    """One of the few kinds of try there are; leasing a slot looks at thousands."""
     try:
         tried = Try(outcome, tuple(json.loads(tags)))
     except (ValueError, TypeError):
@@ -367,7 +369,7 @@ COLUMNS = ("slot", "number", "outcome", "tags")
 
 
 def _packed(attempt: Attempt) -> dict[str, Any]:
-    """An attempt as a row: what `claim` must know in columns, the rest compressed."""
+    """An attempt as a row: what `lease` must know in columns, the rest compressed."""
     fields = asdict(attempt)
     row = {name: fields.pop(name) for name in COLUMNS}
     return row | {"tags": canonical(row["tags"]), "payload": zlib.compress(canonical(fields).encode())}

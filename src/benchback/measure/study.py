@@ -8,8 +8,8 @@ each of its cells can run. Nothing here runs anything, and no framework is impor
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, asdict, dataclass, field, fields, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from functools import cached_property
 from importlib import import_module
 from itertools import product
@@ -18,8 +18,8 @@ from typing import Any, Literal, get_args
 
 from benchback import registry
 from benchback.errors import InputError
-from benchback.measure.record import Cell, Division, Timing, digest
-from benchback.run import Run
+from benchback.measure.record import Cell, Division, Kind, Timing, digest
+from benchback.run import Run, typed
 from benchback.run_dir import read_config
 
 Order = Literal["protocol", "original"]
@@ -103,6 +103,8 @@ class Study:
     """Factor on the number of iterations, see `scaled`."""
     only: tuple[int, ...] | None = None
     """Indices of the entries that are kept, see `select`; all of them if None."""
+    kind: Kind = "training"
+    """Which program does the cells. Of a kind that is no training, the entries are taken as they are."""
 
     def __post_init__(self) -> None:
         _check_settings(self)
@@ -217,12 +219,19 @@ def _entry(study: Study, index: int, label: str, row: Mapping[str, Any]) -> Entr
         row.pop("chunk", None)  # it means nothing there, and must not tell equal cells apart
     try:
         _check_cell(settings, row, published)
-        run = Run.from_dict(_shortened(row, study.scale))
+        fields = _resolved(study, row)
     except InputError as error:
         who = "/".join(str(row.get(name, "?"))[:40] for name in ("backend", "mode", "unit", "env"))
         raise InputError(f"study {study.name}, configuration {index} ({label}, {who}): {error}") from None
-    flat = {name: x for name, x in run.to_dict().items() if name != "seed"}
-    return Entry(index, label, Cell(flat, **settings), published)
+    return Entry(index, label, Cell(fields, **settings, kind=study.kind), published)
+
+
+def _resolved(study: Study, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Every field of a training but its seed; what a program of another kind is told is its own business."""
+    if study.kind != "training":
+        return dict(row)
+    flat = Run.from_dict(_shortened(row, study.scale)).to_dict()
+    return {name: x for name, x in flat.items() if name != "seed"}
 
 
 def _shortened(row: Mapping[str, Any], factor: float) -> dict[str, Any]:
@@ -276,6 +285,7 @@ def _check_settings(study: Study) -> None:
         raise InputError(f"scale={study.scale:g} must be greater than 0 and at most 1, e.g. 0.1")
     registry.choose("order", study.order, get_args(Order))
     registry.choose("device", study.device, get_args(Device))
+    registry.choose("kind", study.kind, get_args(Kind))
 
 
 def _check_products(study: Study) -> None:
@@ -328,7 +338,7 @@ def _read(path: Path) -> Study:
     try:
         if path.stat().st_size > MOST_BYTES:
             raise InputError(f"study {path}: larger than {MOST_BYTES} bytes; use axes instead of listing cells")
-        return Study.from_dict(read_config(path))
+        read = Study.from_dict(read_config(path))
     except OSError as error:
         raise InputError(f"study {path}: cannot be read ({error.strerror})") from None
     except InputError as error:
@@ -337,6 +347,9 @@ def _read(path: Path) -> Study:
     except (RecursionError, TypeError, ValueError) as error:
         # What the YAML library itself stumbles over: nesting, keys that are lists, dates that do not exist.
         raise InputError(f"study {path}: not plain YAML ({' '.join(str(error).split())[:200]})") from None
+    if read.kind != "training":
+        raise InputError(f"study {path}: kind={read.kind} has a verb of its own; leave it out to study trainings")
+    return read
 
 
 def _product(given: Any) -> Product:
@@ -362,28 +375,7 @@ def _fields(cls: type, what: str, given: Mapping[str, Any], apart: Sequence[str]
     for name, f in known.items():
         if name not in given and name not in apart and f.default is MISSING and f.default_factory is MISSING:
             raise InputError(f"{what} needs the field {name}")
-    return {name: _typed(known[name], value) for name, value in given.items()}
-
-
-KINDS: dict[type, Callable[[Any], bool]] = {
-    int: lambda x: type(x) is int,
-    float: lambda x: type(x) in (int, float),
-    bool: lambda x: type(x) is bool,
-    str: lambda x: type(x) is str,
-    tuple: lambda x: isinstance(x, list | tuple),
-    dict: lambda x: isinstance(x, Mapping),
-}
-WITHOUT_DEFAULT = {"name": str, "axes": dict, "fixed": dict, "only": tuple}
-
-
-def _typed(field: Field, value: Any) -> Any:
-    """`value` if it is of the kind of the field, or an InputError."""
-    if field.name == "only" and value is None:
-        return None
-    kind = WITHOUT_DEFAULT.get(field.name) or type(field.default)
-    if not KINDS[kind](value):
-        raise InputError(f"{field.name}={_shown(value)} must be of type {kind.__name__}")
-    return tuple(value) if kind is tuple else float(value) if kind is float else value
+    return {name: typed(known[name], value) for name, value in given.items()}
 
 
 def _plain(value: Any) -> Any:

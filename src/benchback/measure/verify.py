@@ -17,7 +17,7 @@ from benchback.measure.store import Store, open_store
 COMPARED = frozenset({
     "backend", "mode", "unit", "chunk", "versions", "bridged", "compiles", "compiles_to_initialise",
     "cached_files_after", "host_syncs_per_call", "transfers_per_call", "iterations_per_call",
-    "host_env", "env_transfers_per_call", "env_bytes_per_call", "env_share",
+    "config", "host_env", "env_transfers_per_call", "env_bytes_per_call", "env_share",
 })
 # fmt: on
 """Fields of a ledger in which compared runs may differ: the axes of comparison and what follows from them."""

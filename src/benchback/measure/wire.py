@@ -18,8 +18,8 @@ from benchback.measure.record import Record
 MAGIC = b"\xb5BW1"
 """Begins with a byte that no UTF-8 text begins with: what is printed by mistake is never taken for a frame."""
 MAX_BODY_BYTES = 64 << 20
-KINDS = frozenset({"record"})
-"""What a message may be about."""
+KINDS = frozenset({"record", "answer", "parity"})
+"""What a message may be: the record of a run, the answer of a resident process, deviations from the oracle."""
 _HEADER = struct.Struct(">4sII")
 
 
@@ -101,8 +101,8 @@ class Reader:
         raise Garbled(fault)
 
 
-def parse_record(fields: Any) -> Record:
-    """The record in a message, with everything that figures are computed from; Garbled if it is none."""
+def parse_parts(fields: Any) -> Record:
+    """The record in a message, whatever it is of; Garbled if it is none."""
     parts = ("samples", "marks", "ledger", "memory")
     if not isinstance(fields, dict) or set(fields) != set(parts):
         raise Garbled(f"a record must have exactly {', '.join(parts)}")
@@ -112,18 +112,24 @@ def parse_record(fields: Any) -> Record:
     for name, values in fields["samples"].items():
         if not isinstance(values, list) or not all(x is None or _is_number(x) for x in values):
             raise Garbled(f"samples {name:.40} of a record must be a list of numbers")
-    durations = fields["samples"].get("total_s")
+    for part in ("marks", "memory"):
+        if not all(map(_is_number, fields[part].values())):
+            raise Garbled(f"{part} of a record must be numbers")
+    return Record.from_dict(fields)
+
+
+def parse_record(fields: Any) -> Record:
+    """The record of a training, with everything that figures are computed from; Garbled if it is none."""
+    record = parse_parts(fields)
+    durations = record.samples.get("total_s")
     if not durations or not all(x is not None and x > 0 for x in durations):
         raise Garbled("total_s of a record must be positive numbers, one for each call")
-    marks = fields["marks"]
-    if not all(map(_is_number, (marks.get("first_call"), marks.get("finished"), *marks.values()))):
+    if not {"first_call", "finished"} <= record.marks.keys():
         raise Garbled("marks of a record must be numbers, with first_call and finished")
-    if not all(map(_is_number, fields["memory"].values())):
-        raise Garbled("memory of a record must be numbers")
-    per_call = fields["ledger"].get("iterations_per_call")
+    per_call = record.ledger.get("iterations_per_call")
     if type(per_call) is not int or per_call < 1:
         raise Garbled(f"iterations_per_call={per_call!r:.40} of a record must be a whole number of at least 1")
-    return Record.from_dict(fields)
+    return record
 
 
 def _is_number(value: Any) -> bool:

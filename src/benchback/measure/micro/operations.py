@@ -37,8 +37,8 @@ HOLLOW = (1, 1)
 
 
 @dataclass(frozen=True)
-class Subject:
-    """Who does the operation: a backend in one of its modes, on a batch, with a network."""
+class Program:
+    """What is compiled and timed: a backend in one of its modes, on a batch, with a network."""
 
     backend: str
     mode: str
@@ -51,18 +51,29 @@ class Subject:
         return MODULE_AS_ARGUMENT.get((self.backend, self.mode), IDIOMS[self.mode])
 
 
-def operations(subject: Subject, seed: int = 0) -> dict[str, Callable[[], None]]:
+def hollow(program: Program) -> Program:
+    """The program's twin with next to nothing to compute."""
+    return replace(program, batch=1, hidden=HOLLOW)
+
+
+def sample_name(program: Program, operation: str, *, first: bool = False) -> str:
+    """Name of an operation's samples in a record: `linen/jit/32/64x64 update`; of its first call with `first`."""
+    width = "x".join(map(str, program.hidden))
+    return f"{program.backend}/{program.mode}/{program.batch}/{width} {operation}" + (" first" if first else "")
+
+
+def operations(program: Program, seed: int = 0) -> dict[str, Callable[[], None]]:
     """Name -> the operation, compiled on its first call."""
-    make, backend = registry.load("ppo", subject.backend)
-    family = registry.BACKENDS[subject.backend].family
+    make, backend = registry.load("ppo", program.backend)
+    family = registry.BACKENDS[program.backend].family
     suite = "torch" if family == "torch" else "gymnax"
     config = Config(
-        num_envs=subject.batch, num_steps=1, num_epochs=1, num_minibatches=1, hidden_sizes=subject.hidden, anneal=False
+        num_envs=program.batch, num_steps=1, num_epochs=1, num_minibatches=1, hidden_sizes=program.hidden, anneal=False
     )
-    plain = make(config, envs.make(f"{suite}/CartPole-v1", subject.batch, family))
-    agent = backend.modes[subject.mode](plain)
-    whole = registry.execute(plain, backend, subject.mode, "iteration")
-    forward, closed = forwards(plain, agent, subject, start(plain, seed))
+    plain = make(config, envs.make(f"{suite}/CartPole-v1", program.batch, family))
+    agent = backend.modes[program.mode](plain)
+    whole = registry.execute(plain, backend, program.mode, "iteration")
+    forward, closed = forwards(plain, agent, program, start(plain, seed))
     return {
         "forward": waiting(forward, backend),
         "closed": waiting(closed, backend),
@@ -102,11 +113,11 @@ def minibatch_of(batch: Transition) -> Minibatch:
     return Minibatch(one.obs, one.action, one.log_prob, one.value, one.log_prob, one.value + one.reward)
 
 
-def forwards(plain: Agent, agent: Agent, subject: Subject, state: Any) -> tuple[Callable[[], Any], Callable[[], Any]]:
+def forwards(plain: Agent, agent: Agent, program: Program, state: Any) -> tuple[Callable[[], Any], Callable[[], Any]]:
     """The forward pass with the model passed in, and with the model closed over."""
     obs = state.env.obs
-    if registry.BACKENDS[subject.backend].family == "torch":
-        return _torch_forwards(plain, subject.mode, state, obs)
+    if registry.BACKENDS[program.backend].family == "torch":
+        return _torch_forwards(plain, program.mode, state, obs)
     import jax
 
     closed = jax.jit(lambda obs: plain.act(state, (), obs))

@@ -1,58 +1,81 @@
-"""From samples to rows: medians with intervals, ratios within rounds, dispatch apart from compute."""
+"""From a store to rows: medians with intervals, ratios within rounds, dispatch apart from compute."""
 
 import statistics
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from benchback.measure.micro.campaign import Found, Plan, hollow
-from benchback.measure.micro.operations import OPERATIONS, Subject
+from benchback.errors import InputError
+from benchback.measure.micro.launch import limit_name, programs_of
+from benchback.measure.micro.operations import OPERATIONS, Program, hollow, sample_name
 from benchback.measure.micro.work import matmul_flops, update_flops
+from benchback.measure.results import failure, latest
+from benchback.measure.store import Store
 from benchback.stats import median_interval, paired_ratio
 
 REFERENCE = ("linen", "jit")
-"""Whom the others are compared with; the first subject where it was not asked for."""
+"""Whom the others are compared with; the first program where it was not asked for."""
+Samples = dict[str, list[float]]
+"""Seconds by name, one for each round."""
 
 
-def summarise(plan: Plan, found: Found) -> list[dict[str, Any]]:
-    """One row for each subject and operation."""
-    taken: dict[tuple[Subject, str], list[float]] = {}
-    for sample in sorted(found.samples, key=lambda sample: sample.round):
-        taken.setdefault((sample.subject, sample.operation), []).append(sample.seconds)
+def summarise(store: Store) -> list[dict[str, Any]]:
+    """One row for each program and operation."""
+    (cell,) = store.cells().values()
+    return rows(programs_of(cell), samples_of(store))
+
+
+def samples_of(store: Store) -> Samples:
+    """The samples of all rounds that have a result, in their order."""
+    taken: Samples = {}
+    tried = sorted(latest(store), key=lambda found: found[0].block)
+    for _, attempt in tried:
+        for name, values in (attempt.record.samples if attempt.record else {}).items():
+            taken.setdefault(name, []).extend(x for x in values if x is not None)
+    if not taken:
+        raise InputError(f"no round has a result: {failure(tried[0][1]) if tried else 'none was run'}")
+    return taken
+
+
+def rows(programs: Sequence[Program], taken: Samples) -> list[dict[str, Any]]:
+    """One row for each operation, batch, backend and mode."""
     return [
-        row(subject, operation, reference(plan, subject), taken)
-        | {"compile_s": found.compile_s[subject][operation]}
-        | (arithmetic(subject, taken[subject, operation], found) if operation == "update" else {})
+        row(program, operation, reference(programs, program), taken)
+        | {"compile_s": taken[sample_name(program, operation, first=True)][0]}
+        | (arithmetic(program, taken) if operation == "update" else {})
         for operation in OPERATIONS
-        for batch in dict.fromkeys(subject.batch for subject in plan.subjects)
-        for subject in plan.subjects
-        if subject.batch == batch
+        for batch in dict.fromkeys(program.batch for program in programs)
+        for program in programs
+        if program.batch == batch
     ]
 
 
-def arithmetic(subject: Subject, seconds: list[float], found: Found) -> dict[str, float]:
+def arithmetic(program: Program, taken: Samples) -> dict[str, float]:
     """How fast an update multiplies, and which part that is of what the machine can do with the same shapes."""
-    rate = update_flops(subject.batch, subject.hidden) / statistics.median(seconds)
-    limit = matmul_flops(subject.batch, subject.hidden[-1]) / statistics.median(found.product_s[subject.batch])
+    update_s = statistics.median(taken[sample_name(program, "update")])
+    product_s = statistics.median(taken[limit_name(program.batch)])
+    rate = update_flops(program.batch, program.hidden) / update_s
+    limit = matmul_flops(program.batch, program.hidden[-1]) / product_s
     return {"flops_per_s": rate, "limit_flops_per_s": limit, "fraction_of_limit": rate / limit}
 
 
-def reference(plan: Plan, subject: Subject) -> Subject:
-    """Who does the same work in the reference's way."""
-    rivals = [other for other in plan.subjects if other.batch == subject.batch]
+def reference(programs: Sequence[Program], program: Program) -> Program:
+    """The program that does the same work in the reference's way."""
+    rivals = [other for other in programs if other.batch == program.batch]
     return next((other for other in rivals if (other.backend, other.mode) == REFERENCE), rivals[0])
 
 
-def row(subject: Subject, operation: str, rival: Subject, taken: dict[Any, list[float]]) -> dict[str, Any]:
-    """What is known of one operation of one subject."""
-    mine, empty = taken[subject, operation], taken[hollow(subject), operation]
+def row(program: Program, operation: str, rival: Program, taken: Samples) -> dict[str, Any]:
+    """What is known of one operation of one program."""
+    mine, empty = taken[sample_name(program, operation)], taken[sample_name(hollow(program), operation)]
     call, dispatch = median_interval(mine), median_interval(empty)
-    ratio = paired_ratio(mine, taken[rival, operation])
+    ratio = paired_ratio(mine, taken[sample_name(rival, operation)])
     return {
         "operation": operation,
-        "batch": subject.batch,
-        "backend": subject.backend,
-        "mode": subject.mode,
-        "idiom": "closed over" if operation == "closed" else subject.idiom,
+        "batch": program.batch,
+        "backend": program.backend,
+        "mode": program.mode,
+        "idiom": "closed over" if operation == "closed" else program.idiom,
         "call_s": call.value,
         "call_low_s": call.low,
         "call_high_s": call.high,

@@ -1,8 +1,8 @@
 """One backend in a process of its own, asked for one sample after another, so that backends can be interleaved.
 
-Reads a line of JSON per request from its standard input, answers with a line to the descriptor named on its command
-line. `prepare` builds a subject's operations and runs each once, `sample` times one of them, `limit` the product of
-matrices that dominates an update.
+Reads a line of JSON per request from its standard input, answers with a frame to the file descriptor named on its
+command line. `prepare` builds a program's operations and runs each once, `sample` times one of them, `limit` the
+product of matrices that dominates an update.
 """
 
 import json
@@ -12,30 +12,30 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from benchback.measure.micro.operations import Subject, operations
+from benchback.measure.micro.operations import Program, operations
 from benchback.measure.micro.work import product
+from benchback.measure.wire import write_frame
 
 CALLS_TO_SETTLE = 3
 
 
 def main() -> None:
     """Answer until the requests end."""
-    ready: dict[Subject, dict[str, Callable[[], None]]] = {}
-    with os.fdopen(int(sys.argv[1]), "w") as answers:
+    ready: dict[Program, dict[str, Callable[[], None]]] = {}
+    with os.fdopen(int(sys.argv[1]), "wb") as stream:
         for line in sys.stdin:
-            request = json.loads(line)
-            print(json.dumps(answer(request, ready)), file=answers, flush=True)
+            write_frame(stream, {"kind": "answer"} | answer(json.loads(line), ready))
 
 
-def answer(request: dict[str, Any], ready: dict[Subject, dict[str, Callable[[], None]]]) -> dict[str, Any]:
+def answer(request: dict[str, Any], ready: dict[Program, dict[str, Callable[[], None]]]) -> dict[str, Any]:
     """What a request asks for."""
-    who = Subject(**{**request["subject"], "hidden": tuple(request["subject"]["hidden"])})
+    program = Program(**{**request["program"], "hidden": tuple(request["program"]["hidden"])})
     if request["do"] == "prepare":
-        ready[who] = operations(who)
-        return {"compile_s": {name: first_call_s(call) for name, call in ready[who].items()}}
+        ready[program] = operations(program)
+        return {"compile_s": {name: first_call_s(call) for name, call in ready[program].items()}}
     if request["do"] == "limit":
-        return {"seconds": sample_s(product(who.batch, who.hidden[-1]), request["duration_s"])}
-    return {"seconds": sample_s(ready[who][request["operation"]], request["duration_s"])}
+        return {"seconds": sample_s(product(program.batch, program.hidden[-1]), request["duration_s"])}
+    return {"seconds": sample_s(ready[program][request["operation"]], request["duration_s"])}
 
 
 def first_call_s(call: Callable[[], None]) -> float:

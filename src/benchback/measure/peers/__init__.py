@@ -1,54 +1,57 @@
 """benchback beside its peers: the same PPO work in rejax, stable-baselines3, sbx and two baselines, interleaved.
 
-`compare` measures, `summarise` turns the rows into one line for each side. Neither prints, and importing this
-imports no framework.
+A comparison is a study of kind `peer`: a group for each workload, and in it a cell for each side. It is scheduled,
+isolated, stored, stopped and continued as every study is. `summarise` turns its store into one line for each side.
+Importing this imports no framework.
 """
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 from benchback.errors import InputError
-from benchback.measure.peers.campaign import Plan, Progress, run, schedule
 from benchback.measure.peers.sides import SIDES
-from benchback.measure.peers.summary import summarise
-from benchback.measure.peers.work import QUICK_ITERATIONS, WORKLOADS
+from benchback.measure.peers.summary import rows, summarise
+from benchback.measure.peers.work import FIELDS_OF_CELL, QUICK_ITERATIONS, WORKLOADS, Workload
+from benchback.measure.study import Product, Study
+from benchback.registry import choose
 
-__all__ = ["SIDES", "WORKLOADS", "Plan", "compare", "plan_for", "run", "schedule", "summarise"]
+__all__ = ["SIDES", "WORKLOADS", "rows", "study_for", "summarise"]
 
-QUICK_BLOCKS = 2
-
-
-def compare(plan: Plan, out: Path | None = None, progress: Progress = lambda what, done, total: None) -> list[dict]:
-    """Measure what the plan asks; one row per measurement, also written to `out` as JSON lines."""
-    if out and out.exists():
-        raise InputError(f"{out} exists; choose another --out or remove it")
-    return run(plan, out, progress)
+BLOCKS, QUICK_BLOCKS = 5, 2
+TIMEOUT_S = 300.0
 
 
-def plan_for(
+def study_for(
     *,
     quick: bool = False,
     blocks: int | None = None,
     workloads: Sequence[str] = (),
     sides: Sequence[str] = (),
-    **options: Any,
-) -> Plan:
-    """A plan of named workloads and sides, by default all; quick: workload A, short, in two blocks."""
-    blocks = blocks if blocks is not None else QUICK_BLOCKS if quick else Plan.blocks
+    threads: int = 1,
+    timeout_s: float = TIMEOUT_S,
+) -> Study:
+    """The named workloads in the named sides, by default all; quick: workload A, short, in two blocks."""
+    blocks = blocks if blocks is not None else QUICK_BLOCKS if quick else BLOCKS
     if blocks < 1:
         raise InputError(f"blocks={blocks} must be at least 1")
-    for name in ("threads", "timeout_s"):
-        if options.get(name, 1) < 1:
-            raise InputError(f"{name}={options[name]} must be at least 1")
-    works = [_known("workload", name, WORKLOADS) for name in workloads or (("A",) if quick else tuple(WORKLOADS))]
-    chosen = [_known("side", name, SIDES) for name in sides or SIDES]
+    works = [WORKLOADS[choose("workload", name, WORKLOADS)] for name in workloads or (("A",) if quick else WORKLOADS)]
+    chosen = [choose("side", name, SIDES) for name in sides or SIDES]
     if quick:
         works = [work.shortened(QUICK_ITERATIONS) for work in works]
-    return Plan(tuple(works), tuple(chosen), blocks, **options)
+    return Study(
+        name="peers-quick" if quick else "peers",
+        kind="peer",
+        products=tuple(filter(len, (product_of(work, chosen) for work in works))),
+        min_blocks=blocks,
+        max_blocks=blocks,
+        timeout_s=timeout_s,
+        aa=False,
+        rerun_noisy=False,
+        threads=threads,
+    )
 
 
-def _known(kind: str, name: str, known: dict[str, Any]) -> Any:
-    from benchback.registry import choose
-
-    return known[choose(kind, name, known)]
+def product_of(work: Workload, sides: Sequence[str]) -> Product:
+    """The workload in each of the sides that have its environment; none of them is pinned to processors."""
+    able = [name for name in sides if work.env in SIDES[name].envs]
+    fixed = {FIELDS_OF_CELL[0]: work.name} | work.to_dict() | {"division": "idiomatic"}
+    return Product(axes={"variant": able}, label=work.name, fixed=fixed)

@@ -8,9 +8,11 @@ import venv
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchback.checkpoint import write_atomically
 from benchback.measure import machine
+from benchback.measure.process import Tick, supervise
 
-INSTALL_TIMEOUT_S = 1200
+INSTALL_TIMEOUT_S = 1200.0
 MARKER = "complete.json"
 
 
@@ -27,7 +29,7 @@ class Environment:
     """Calls of pip, in order; torch comes first and alone, or pip may choose a build with gigabytes of CUDA."""
 
 
-def prepare(environment: Environment) -> Path:
+def prepare(environment: Environment, tick: Tick) -> Path:
     """The environment's Python; installs what is missing. Raises Unavailable with the reason."""
     folder = machine.cache_folder("peers") / environment.name
     python = folder / ("Scripts" if os.name == "nt" else "bin") / "python"
@@ -38,10 +40,10 @@ def prepare(environment: Environment) -> Path:
     try:
         venv.create(folder, with_pip=True)
         for packages in environment.steps:
-            _install(python, packages)
+            install(python, packages, tick)
     except (OSError, subprocess.SubprocessError) as error:
         raise Unavailable(f"cannot make {folder}: {error}") from error
-    (folder / MARKER).write_text(json.dumps(environment.steps))
+    write_atomically(folder / MARKER, json.dumps(environment.steps))
     return python
 
 
@@ -51,9 +53,14 @@ def is_complete(environment: Environment, folder: Path) -> bool:
     return marker.exists() and marker.read_text() == json.dumps(environment.steps)
 
 
-def _install(python: Path, packages: tuple[str, ...]) -> None:
-    command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages]
-    process = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S)
-    if process.returncode:
-        lines = [line for line in process.stderr.splitlines() if line.startswith("ERROR")] or ["pip failed"]
+PIP = "import runpy, sys; sys.argv.pop(); runpy.run_module('pip', run_name='__main__', alter_sys=True)"
+"""pip, started as every isolated process is: with the number of a pipe, of which it knows nothing, at the end."""
+
+
+def install(python: Path, packages: tuple[str, ...], tick: Tick) -> None:
+    """Have pip install the packages, or raise Unavailable with its reason."""
+    command = [str(python), "-c", PIP, "install", "--quiet", "--disable-pip-version-check", *packages]
+    ended = supervise(command, dict(os.environ), "", INSTALL_TIMEOUT_S, tick)
+    if ended.outcome != "ok":
+        lines = [line for line in ended.log.splitlines() if line.startswith("ERROR")] or [ended.detail]
         raise Unavailable(f"cannot install {' '.join(packages)}: {lines[-1]}")

@@ -1,4 +1,4 @@
-"""Rows of measurements -> one line for each side of a workload."""
+"""From a store to one row for each run, and to one line for each side of a workload."""
 
 import statistics
 from collections.abc import Callable, Sequence
@@ -6,7 +6,25 @@ from dataclasses import asdict
 from typing import Any
 
 from benchback.measure.peers.sides import SIDES, Side
+from benchback.measure.record import Attempt, Cell
+from benchback.measure.results import latest
+from benchback.measure.store import Store
 from benchback.stats import geometric_mean, paired_ratio
+
+
+def rows(store: Store) -> list[dict[str, Any]]:
+    """What each run of the comparison measured, or why it did not, in schedule order."""
+    cells = store.cells()
+    return [_row(cells[slot.cell], slot.block, attempt) for slot, attempt in latest(store)]
+
+
+def _row(cell: Cell, block: int, attempt: Attempt) -> dict[str, Any]:
+    place = {"workload": cell.run["workload"], "side": cell.run["variant"], "block": block}
+    if attempt.record is None:
+        return place | {"error": attempt.detail}
+    figures = {name: values[0] for name, values in attempt.record.samples.items()}
+    done = {"error": "", "config": attempt.record.ledger["config"]}
+    return {**place, **done, **figures, **attempt.record.memory}
 
 
 def summarise(rows: Sequence[dict[str, Any]], sides: dict[str, Side] = SIDES) -> list[dict[str, Any]]:

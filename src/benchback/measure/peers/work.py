@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from benchback.algorithms.ppo.config import Config
+from benchback.measure.record import Cell
 
 UNUSED = ("initial_log_std", "normalise_obs", "normalise_reward")
 """Fields without a meaning in these workloads: actions are discrete, and nothing is normalised."""
@@ -18,10 +19,10 @@ class Workload:
     """Environment, without the suite: each side has its own implementation of it."""
     config: Config
 
-    def to_dict(self, seed: int) -> dict[str, Any]:
-        """Flat and JSON-able: what a program is told."""
+    def to_dict(self) -> dict[str, Any]:
+        """Flat and JSON-able: what a program is told, but for the seed."""
         flat = {name: list(x) if isinstance(x, tuple) else x for name, x in asdict(self.config).items()}
-        return {"env": self.env, "seed": seed} | {name: x for name, x in flat.items() if name not in UNUSED}
+        return {"env": self.env} | {name: x for name, x in flat.items() if name not in UNUSED}
 
     def shortened(self, num_iterations: int) -> "Workload":
         """The same work for fewer iterations."""
@@ -43,3 +44,10 @@ WORKLOADS = {
 }
 QUICK_ITERATIONS = 8
 """Iterations of any workload in a quick comparison."""
+FIELDS_OF_CELL = ("workload", "variant")
+"""What a cell of the comparison says beyond the work itself: its name, and who does it."""
+
+
+def told(cell: Cell, seed: int) -> dict[str, Any]:
+    """What a program is told of its cell: the same for all sides of a block."""
+    return {name: x for name, x in cell.run.items() if name not in FIELDS_OF_CELL} | {"seed": seed}

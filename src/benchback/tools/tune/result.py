@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from benchback.measure.coordinator import results
 from benchback.measure.record import Record
+from benchback.measure.results import results
 from benchback.measure.store import Store
 from benchback.measure.study import Study
 from benchback.report.drawing import draw

@@ -163,11 +163,11 @@ def _values(known: Mapping[str, Field], name: str, given: Any) -> list[Any]:
         raise InputError(f"grid: {name}={given!r:.80} must be a list of values")
     if not given or given == [""]:
         raise InputError(f"grid: {name} has no values; give at least one, e.g. {name}=1,2")
-    return [_checked(known, x) if isinstance(x, Mapping) else _typed(_named(known, name), x) for x in given]
+    return [_checked(known, x) if isinstance(x, Mapping) else _parsed(_named(known, name), x) for x in given]
 
 
 def _checked(known: Mapping[str, Field], values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _typed(_named(known, name), x) for name, x in values.items()}
+    return {name: _parsed(_named(known, name), x) for name, x in values.items()}
 
 
 def _named(known: Mapping[str, Field], name: str) -> Field:
@@ -201,7 +201,7 @@ def _source(known: Mapping[str, Field], name: str, given: Any) -> Range | list[A
     return Range(low, high, scale == "log" or (not scale and low > 0 and high / low >= DECADE))
 
 
-def _typed(field: Field, value: Any) -> Any:
+def _parsed(field: Field, value: Any) -> Any:
     """A value written as text as what the field holds; others are checked when the run is made."""
     if not isinstance(value, str) or isinstance(field.default, str):
         return value

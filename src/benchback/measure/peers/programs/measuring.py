@@ -1,25 +1,50 @@
-"""What every program shares: the clock, peak memory and the line it prints. Standard library only."""
+"""Shared by every program: the clock, peak memory and the message it sends. Standard library only.
+
+A peer's virtual environment has no benchback in it, so the frame is written here once more; a test holds it to the
+reader of `benchback.measure.wire`.
+"""
 
 import json
 import math
+import os
 import resource
 import sys
 import time
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+MAGIC = b"\xb5BW1"
 WARM_UP_ITERATIONS = 2
 
 
 def main(measure: Callable[[SimpleNamespace, dict[str, str]], dict[str, Any]]) -> None:
-    """Do the work named on the command line and print what `measure` found as one JSON line."""
-    work, options = SimpleNamespace(**json.loads(sys.argv[1])), json.loads(sys.argv[2])
-    outcome = measure(work, options) | {"peak_rss_bytes": peak_bytes()}
-    if math.isnan(outcome["episode_return"]):
-        outcome["episode_return"] = None
-    print(json.dumps(outcome))
+    """Do the work told on standard input; send what `measure` found to the file descriptor on the command line."""
+    job = json.load(sys.stdin)
+    work = SimpleNamespace(**job["work"])
+    outcome = measure(work, job["options"])
+    record = {
+        "samples": {name: [number(x)] for name, x in outcome.items() if name != "config"},
+        "marks": {},
+        "ledger": {"seed": work.seed, "config": outcome["config"]},
+        "memory": {"peak_rss_bytes": float(peak_bytes())},
+    }
+    with os.fdopen(int(sys.argv[1]), "wb") as stream:
+        stream.write(frame({"kind": "record", "record": record}))
+
+
+def frame(message: dict[str, Any]) -> bytes:
+    """A message as the coordinator reads it: magic, length, checksum of both, body."""
+    body = json.dumps(message, allow_nan=False).encode()
+    length = len(body).to_bytes(4, "big")
+    return MAGIC + length + zlib.crc32(length + body).to_bytes(4, "big") + body
+
+
+def number(value: float) -> float | None:
+    """JSON has no NaN: None where no episode ended."""
+    return None if math.isnan(value) else float(value)
 
 
 def time_twice(train: Callable[[int], Any], work: SimpleNamespace) -> tuple[dict[str, Any], Any]:

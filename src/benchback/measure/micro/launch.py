@@ -1,0 +1,126 @@
+"""A round of samples: one resident process per backend, asked in turns, only one of them at work at a time."""
+
+import random
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from benchback.measure import machine
+from benchback.measure.micro.operations import OPERATIONS, Program, hollow, sample_name
+from benchback.measure.process import Ended, Launch, Listener, Tick, isolated, worker_variables
+from benchback.measure.record import Cell, Record
+
+COMMAND = (sys.executable, "-m", "benchback.measure.micro.worker")
+
+
+class Died(Exception):
+    """A resident process ended, or did not answer in time."""
+
+    def __init__(self, ended: Ended) -> None:
+        super().__init__(ended.detail)
+        self.ended = ended
+
+
+@contextmanager
+def residents_launch() -> Iterator[Launch]:
+    """Runs rounds; processes and what they compiled last from one round to the next, and end with the context."""
+    residents = Residents()
+    try:
+        yield residents.run_round
+    finally:
+        residents.close()
+
+
+@dataclass
+class Residents:
+    """One process per backend, started when it is first asked; if one fails, all are started anew."""
+
+    stack: ExitStack = field(default_factory=ExitStack)
+    listeners: dict[str, Listener] = field(default_factory=dict)
+    first_s: dict[Program, dict[str, float]] = field(default_factory=dict)
+    """Seconds of the first call of each operation, of the programs that are compiled; a part of every record."""
+
+    def close(self) -> None:
+        """End all processes."""
+        self.listeners.clear()
+        self.first_s.clear()
+        self.stack.close()
+
+    def run_round(self, cell: Cell, seed: int, timeout_s: float, tick: Tick) -> Ended:
+        """Every operation of every program once, in an order drawn from the seed; what is not compiled is, before."""
+        started = time.monotonic()
+        turn = Round(self, cell, started + timeout_s, timeout_s, tick, machine.out_of_memory_kills())
+        try:
+            samples = turn.measure(seed)
+        except Died as died:
+            return replace(died.ended, duration_s=time.monotonic() - started)
+        record = Record(samples, {}, {"seed": seed, "threads": cell.threads}, {})
+        message = {"kind": "record", "record": asdict(record)}
+        return Ended("ok", duration_s=time.monotonic() - started, messages=[message])
+
+
+@dataclass(frozen=True)
+class Round:
+    """One pass through all operations."""
+
+    residents: Residents
+    cell: Cell
+    deadline: float
+    timeout_s: float
+    tick: Tick
+    starved: int
+    """Processes that the system had killed for want of memory when the round began."""
+
+    def measure(self, seed: int) -> dict[str, list[float | None]]:
+        """Seconds by name: of every operation, of its first call, and of the products alone."""
+        asked_for = programs_of(self.cell)
+        programs = tuple(dict.fromkeys((*asked_for, *map(hollow, asked_for))))
+        found: dict[str, list[float | None]] = {}
+        for program in programs:
+            if program not in self.residents.first_s:
+                self.residents.first_s[program] = self.ask(program, do="prepare")["compile_s"]
+            first_s = self.residents.first_s[program]
+            found |= {sample_name(program, name, first=True): [x] for name, x in first_s.items()}
+        order = [(program, operation) for program in programs for operation in OPERATIONS]
+        random.Random(seed).shuffle(order)
+        duration_s = self.cell.run["duration_s"]
+        for program, operation in order:
+            answer = self.ask(program, do="sample", operation=operation, duration_s=duration_s)
+            found[sample_name(program, operation)] = [answer["seconds"]]
+        for batch, program in {program.batch: program for program in asked_for}.items():
+            found[limit_name(batch)] = [self.ask(program, do="limit", duration_s=duration_s)["seconds"]]
+        return found
+
+    def ask(self, program: Program, **request: Any) -> dict[str, Any]:
+        """The answer of the program's backend; Died, and everything ended, if there is none."""
+        listener = self.listener(program.backend)
+        answer = listener.ask(request | {"program": asdict(program)}, self.deadline, self.tick)
+        if answer is not None:
+            return answer
+        late = time.monotonic() > self.deadline
+        self.residents.close()
+        ended = listener.ended(self.timeout_s if late else None, machine.out_of_memory_kills() > self.starved)
+        if ended.outcome == "ok":
+            ended = replace(ended, outcome="garbled", detail="the worker ended without an answer")
+        raise Died(replace(ended, detail=f"{program.backend}: {ended.detail}"))
+
+    def listener(self, backend: str) -> Listener:
+        """The backend's process."""
+        residents = self.residents
+        if backend not in residents.listeners:
+            variables = residents.stack.enter_context(worker_variables(self.cell))
+            residents.listeners[backend] = residents.stack.enter_context(isolated(COMMAND, variables))
+        return residents.listeners[backend]
+
+
+def programs_of(cell: Cell) -> tuple[Program, ...]:
+    """The programs that a cell compares."""
+    return tuple(Program(**{**fields, "hidden": tuple(fields["hidden"])}) for fields in cell.run["programs"])
+
+
+def limit_name(batch: int) -> str:
+    """Name of the sample of the product of matrices that dominates an update."""
+    return f"product {batch}"
