@@ -20,6 +20,7 @@ import gc  # noqa: E402
 import shutil  # noqa: E402
 import subprocess  # noqa: E402
 import sys  # noqa: E402
+from collections import Counter  # noqa: E402
 from collections.abc import Callable, Iterator  # noqa: E402
 from pathlib import Path  # noqa: E402
 
@@ -31,6 +32,17 @@ from benchback.algorithms.ppo.config import Config  # noqa: E402
 def pytest_unconfigure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         shutil.rmtree(os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Says what was skipped, file by file, with the reason: it names what is missing and the command that gets it."""
+    reports = {report.nodeid: report for report in terminalreporter.stats.get("skipped", [])}
+    reasons = ((node.partition("::")[0], report.longrepr[2]) for node, report in reports.items())
+    groups = Counter((file, reason.removeprefix("Skipped: ")) for file, reason in reasons)
+    if groups:
+        terminalreporter.section("not run here")
+    for (file, reason), count in groups.items():
+        terminalreporter.write_line(f"{file}, {'1 test' if count == 1 else f'{count} tests'}: {reason}")
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -11,7 +11,7 @@ from synthetic import Shape, build
 
 from benchback.report.render import render
 
-webdriver = pytest.importorskip("selenium.webdriver", reason="selenium drives the browser; pip install selenium")
+webdriver = pytest.importorskip("selenium.webdriver", reason="no selenium here; pip install selenium")
 
 from selenium.webdriver.chrome.service import Service  # noqa: E402
 from selenium.webdriver.common.keys import Keys  # noqa: E402
@@ -19,7 +19,7 @@ from selenium.webdriver.support.ui import WebDriverWait  # noqa: E402
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(
-    not (CHROMIUM and DRIVER), reason="needs Debian's chromium and chromium-driver on the path"
+    not (CHROMIUM and DRIVER), reason="no chromium here; apt-get install -y chromium chromium-driver"
 )
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1200,900")
 CHOICE = "?env=CartPole-v1&model=small&backend=linen&backend=nnx"
@@ -225,7 +225,9 @@ def test_a_phone_scrolls_down_only(browser: Any, address: str) -> None:
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_no_serious_finding_of_an_accessibility_check(browser: Any, address: str, theme: str) -> None:
-    axe = pytest.importorskip("axe_selenium_python", reason="the accessibility rules; pip install axe-selenium-python")
+    axe = pytest.importorskip(
+        "axe_selenium_python", reason="no accessibility rules here; pip install axe-selenium-python"
+    )
     media = {"features": [{"name": "prefers-color-scheme", "value": theme}]}
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
     load(browser, address)
