@@ -7,7 +7,7 @@ live in Python, the transitions of their libraries among it, is in test_host_env
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -90,14 +90,6 @@ def parameters(subjects: list[Subject]) -> list[Any]:
 
 ALL = parameters([*SUBJECTS, *SLOW])
 BOXES = parameters([s for s in (*SUBJECTS, *SLOW) if envs.kind(s.id) == "box"])
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quickly_compiled() -> Iterator[None]:
-    """A few steps of a simulation take less than optimising its program would save."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 class Made(NamedTuple):

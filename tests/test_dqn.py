@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
@@ -45,13 +44,6 @@ TINY = Config(
 """A DQN that learns from its second iteration on and whose replay is full in its third."""
 LOSS = {"loss", "value", "target", "grad_norm"}
 EPISODES = {"episode_return", "episode_length", "episodes"}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _quick_to_compile() -> Iterator[None]:
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 # The contract.

@@ -1,6 +1,6 @@
 """The JAX maths against naive loops in float64 NumPy, over random shapes and episode boundaries."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.util import module_from_spec, spec_from_file_location
 from types import ModuleType, SimpleNamespace
@@ -23,13 +23,6 @@ seeds = st.integers(0, 2**32 - 1)
 steps = st.sampled_from([1, 2, 9, 20])
 widths = st.sampled_from([1, 3])
 sizes = st.sampled_from([1, 2, 7, 50])
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _quick_to_compile() -> Iterator[None]:
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def near(found: object, expected: object, tolerance: float = 2e-5) -> None:

@@ -4,7 +4,6 @@ Parity of the backends and the laws of the contract are tested for all of them e
 """
 
 import gc
-from collections.abc import Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -28,14 +27,6 @@ COMPILING = ("jit", "cached_partial", "jit_partial", "split")
 BINDING = ("cached_partial", "jit_partial")
 # In eager mode optax raises Adam's decay to a known integer by products, elsewhere by a power.
 TOLERANCE = {"rtol": 1e-6, "atol": 1e-6}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick_compiler() -> Iterator[None]:
-    """XLA without its costly passes: nearly all of this file's time is spent compiling."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 class Run(NamedTuple):

@@ -1,6 +1,5 @@
 """Gaussian policies and running statistics: the twins against SciPy, two passes over all data, and each other."""
 
-from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
@@ -20,13 +19,6 @@ some = settings(max_examples=25, deadline=None, derandomize=True)
 seeds = st.integers(0, 2**32 - 1)
 TWINS = {"jax": jax_math, "torch": torch_math}
 twins = pytest.mark.parametrize("math", TWINS.values(), ids=TWINS)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _quick_to_compile() -> Iterator[None]:
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def place(math: ModuleType, x: Any) -> Any:

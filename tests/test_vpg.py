@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from functools import cache
 from importlib import import_module
@@ -11,7 +11,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -39,13 +38,6 @@ from benchback.train import advance, train
 FAMILIES = {"purejax": "jax", "pytorch": "torch"}
 JAX = [name for name, spec in BACKENDS.items() if spec.family == "jax"]
 TINY = Config(num_envs=4, num_steps=8, num_value_steps=3, num_iterations=4, hidden_sizes=(8, 8))
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _quick_to_compile() -> Iterator[None]:
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 # Parity.
