@@ -79,6 +79,7 @@ def test_an_interrupted_run_resumes_to_the_same_end(benchback, tmp_path: Path) -
         stdout=subprocess.PIPE,
         text=True,
     )
+    assert interrupted.stdout is not None
     for _ in range(5):
         interrupted.stdout.readline()
     interrupted.send_signal(signal.SIGINT)

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from benchback import envs
-from benchback.envs.interface import Env, EnvState, Step
+from benchback.envs.interface import Box, Discrete, Env, EnvState, Step
 
 NUM_ENVS = 2
 SHORT = 40
@@ -150,7 +150,7 @@ def at_random(subject: Subject, seed: int, factor: float = 1.0) -> Policy:
     actions, generator = made(subject).env.actions, np.random.default_rng(seed)
 
     def policy(obs: np.ndarray) -> np.ndarray:
-        if actions.kind == "discrete":
+        if isinstance(actions, Discrete):
             return generator.integers(actions.size, size=len(obs), dtype=np.int32)
         low, high = np.array(actions.low), np.array(actions.high)
         return (factor * generator.uniform(low, high, (len(obs), actions.size))).astype(np.float32)
@@ -192,9 +192,10 @@ def test_equal_seeds_reproduce_and_others_differ(subject: Subject) -> None:
 @pytest.mark.parametrize("subject", BOXES)
 def test_actions_beyond_the_bounds_are_the_bounds(subject: Subject) -> None:
     actions = made(subject).env.actions
+    assert isinstance(actions, Box)
     beyond = play(subject, 0, SHORT, at_random(subject, 3, factor=3.0))
     assert (np.abs(beyond.action) > np.array(actions.high)).any()
-    clipped = iter(np.clip(beyond.action, np.float32(actions.low), np.float32(actions.high)))
+    clipped = iter(np.clip(beyond.action, *np.array([actions.low, actions.high], np.float32)))
     within = play(subject, 0, SHORT, lambda obs: next(clipped))
     np.testing.assert_array_equal(beyond.step.final_obs, within.step.final_obs)
     np.testing.assert_array_equal(beyond.step.reward, within.step.reward)
@@ -325,19 +326,19 @@ def test_trajectories_are_those_of_the_library(subject: Subject) -> None:
     suite, _, name = subject.id.partition("/")
     library, env, ours = LIBRARIES[suite](name), made(subject).env, short(subject)
     assert subject.limit > SHORT
-    near = {"rtol": subject.tolerance, "atol": subject.tolerance}
+    near = partial(np.testing.assert_allclose, rtol=subject.tolerance, atol=subject.tolerance)
     noise = env.draw(env.random(1), SHORT)
     for e, key in enumerate(jax.random.split(env.random(0), NUM_ENVS)):
         obs, state = library.reset(key)
-        np.testing.assert_allclose(ours.first_obs[e], np.ravel(obs), **near)
+        near(ours.first_obs[e], np.ravel(obs))
         for t in range(SHORT):
             obs, state, reward, terminated = library.step(noise[t, 0, e], state, ours.action[t, e])
-            np.testing.assert_allclose(ours.step.final_obs[t, e], np.ravel(obs), **near)
-            np.testing.assert_allclose(ours.step.reward[t, e], reward, **near)
+            near(ours.step.final_obs[t, e], np.ravel(obs))
+            near(ours.step.reward[t, e], reward)
             assert ours.step.terminated[t, e] == bool(terminated)
             if terminated:
                 obs, state = library.reset(noise[t, 1, e])
-            np.testing.assert_allclose(ours.step.obs[t, e], np.ravel(obs), **near)
+            near(ours.step.obs[t, e], np.ravel(obs))
 
 
 def test_some_short_histories_hold_ended_episodes() -> None:

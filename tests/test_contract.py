@@ -135,6 +135,7 @@ def test_a_chunk_is_one_program(name: str) -> None:
     agent, backend = built(name, IN_PROCESS[name], "chunk")
     state = agent.init(1, None)
     before = backend.compiles()
+    assert agent.iterate is not None
     state, metrics = agent.iterate(state)
     backend.block(metrics)
     assert backend.compiles() - before == 1

@@ -17,7 +17,7 @@ def test_cartpole_reaches_195_within_100k_steps(name: str) -> None:
     config = Config()
     env = "torch/CartPole-v1" if name == "pytorch" else "gymnax/CartPole-v1"
     run = Run(config, env=env, backend=name, mode=IN_PROCESS[name])
-    best, last = 0.0, None
+    best, last = 0.0, {}
     for progress in islice(train(run), 100_000 // config.batch_size):
         best, last = max(best, progress.rows[-1]["episode_return"]), progress.export()
     assert best >= 195

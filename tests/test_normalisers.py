@@ -48,7 +48,7 @@ def test_gaussian_log_prob_and_entropy_equal_scipy_s(math: ModuleType, seed: int
     action = mean + np.exp(log_std) * random.normal(size=(7, 3))
     mean, log_std, action = (x.astype(np.float32).astype(float) for x in (mean, log_std, action))
     params = math.gaussian.parameters(place(math, mean), place(math, log_std))
-    expected = stats.norm(mean, np.exp(log_std))
+    expected: Any = stats.norm(mean, np.exp(log_std))
     near(math.gaussian.log_prob(params, place(math, action)), expected.logpdf(action).sum(-1), 2e-5 * scale + 1e-5)
     near(math.gaussian.entropy(params), expected.entropy().sum(-1))
     near(math.gaussian.greedy(params), mean)

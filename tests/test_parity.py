@@ -5,6 +5,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -147,7 +148,7 @@ def test_a_missing_or_misshapen_array_is_not_near() -> None:
 
 
 @pytest.mark.parametrize("kind", ["discrete", "box"])
-def test_minibatches_take_every_branch(kind: str) -> None:
+def test_minibatches_take_every_branch(kind: cases.Kind) -> None:
     random = np.random.default_rng(0)
     weights = cases.network(random, kind)
     near, far = cases.near(weights, random), cases.far(weights, random)
@@ -218,7 +219,7 @@ def test_oracle_gradient_equals_finite_differences(case: cases.Case) -> None:
         np.testing.assert_allclose(found[name], gradient, atol=3e-9)
 
 
-def rollout(**fields: object) -> Transition:
+def rollout(**fields: Any) -> Transition:
     """Four steps of one environment: reward 1, value 0, nothing ends."""
     column = {name: np.zeros((4, 1)) for name in Transition._fields}
     flags = {name: np.zeros((4, 1), bool) for name in ("terminated", "truncated")}

@@ -7,7 +7,7 @@ import sys
 import time
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import envpool
 import gymnasium
@@ -32,6 +32,7 @@ from benchback.measure.worker import Job, perform
 from benchback.run import Run
 from benchback.train import train
 
+Framework = Literal["jax", "torch"]
 CARTPOLE = "gymnasium/CartPole-v1"
 SEED, NUM_ENVS = 7, 3
 
@@ -73,7 +74,7 @@ def test_transitions_are_those_of_gymnasium(
         space = env.observation_space
 
         def flat(obs: Any, space: Any = space) -> np.ndarray:
-            return gymnasium.spaces.flatten(space, obs).astype(np.float32)
+            return np.asarray(gymnasium.spaces.flatten(space, obs), np.float32)
 
         np.testing.assert_array_equal(first[e], flat(env.reset(seed=seed)[0]))
         for t in range(num_steps):
@@ -125,7 +126,7 @@ def test_time_limits_truncate_and_do_not_terminate() -> None:
     assert np.flatnonzero(cheetah.truncated[:, 0]).tolist() == [999]
 
 
-def through(framework: str, id: str, action: np.ndarray) -> tuple[Any, list[Any]]:
+def through(framework: Framework, id: str, action: np.ndarray) -> tuple[Any, list[Any]]:
     """The environment and its outcomes as the framework sees them; in JAX from inside a compiled loop."""
     env = envs.make(id, NUM_ENVS, framework)
     state = env.reset(env.random(3))
@@ -142,7 +143,7 @@ def through(framework: str, id: str, action: np.ndarray) -> tuple[Any, list[Any]
 
 @pytest.mark.parametrize("framework", ["jax", "torch"])
 @pytest.mark.parametrize("id", [CARTPOLE, "gymnasium/Hopper-v5", "envpool/Pong-v5"])
-def test_arrays_cross_unchanged_and_are_counted(framework: str, id: str) -> None:
+def test_arrays_cross_unchanged_and_are_counted(framework: Framework, id: str) -> None:
     action = actions_for(envs.make_host(id, 1).copies.actions, 30)
     env, found = through(framework, id, action)
     # The seed is the framework's own: Python is asked for that of its first state.
@@ -158,10 +159,10 @@ def test_arrays_cross_unchanged_and_are_counted(framework: str, id: str) -> None
 
 
 @pytest.mark.parametrize("framework", ["jax", "torch"])
-def test_a_state_that_is_not_the_latest_is_refused(framework: str) -> None:
+def test_a_state_that_is_not_the_latest_is_refused(framework: Framework) -> None:
     env = envs.make(CARTPOLE, 2, framework)
     state = env.reset(env.random(0))
-    zeros = (jnp if framework == "jax" else torch).zeros(2, dtype=jnp.int32 if framework == "jax" else torch.int32)
+    zeros = jnp.zeros(2, jnp.int32) if framework == "jax" else torch.zeros(2, dtype=torch.int32)
     noise = env.draw(env.random(0), 1)[0]
     env.step(state, zeros, noise)
     with pytest.raises(Exception, match="one state, the latest"):

@@ -70,7 +70,8 @@ def drawings(browser: Any) -> dict[str, str]:
 
 
 def test_no_request_leaves_and_nothing_goes_wrong(browser: Any, address: str) -> None:
-    browser.get_log("performance"), browser.get_log("browser")
+    browser.get_log("performance")
+    browser.get_log("browser")
     load(browser, address)
     messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
     sent = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]

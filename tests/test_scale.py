@@ -65,7 +65,10 @@ def test_a_point_that_failed_is_shown_as_such_and_blocks_are_medians() -> None:
 
 
 def test_rows_come_from_the_records_of_fresh_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    samples = {"total_s": [9.0, 1.0, 0.5, 0.25, 0.5], "rollout_s": [9.0, 0.5, 0.1, 0.1, 0.1]}
+    samples: dict[str, list[float | None]] = {
+        "total_s": [9.0, 1.0, 0.5, 0.25, 0.5],
+        "rollout_s": [9.0, 0.5, 0.1, 0.1, 0.1],
+    }
     samples["update_s"] = [0.0, 0.5, 0.4, 0.4, 0.4]
     record = Record(samples, {}, {"env_steps_per_call": 100}, {"peak_rss_bytes": 7.0})
     message = {"kind": "record", "record": vars(record)}

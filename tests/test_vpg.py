@@ -172,7 +172,7 @@ def test_oracle_gradient_equals_finite_differences(kind: cases.Kind, objective: 
             assert gradient[index] == pytest.approx(expected, abs=3e-9)
 
 
-def rollout(**fields: object) -> Transition:
+def rollout(**fields: Any) -> Transition:
     """Three steps of one environment: reward 1, value 0.25, nothing ends."""
     column = {name: np.full((3, 1), 0.25) for name in Transition._fields}
     flags = {name: np.zeros((3, 1), bool) for name in ("terminated", "truncated")}
@@ -249,7 +249,7 @@ def no_bootstrap(right: Any) -> Any:
     return lambda value, last_value, final_value, cut: right(value, last_value, 0 * final_value, cut)
 
 
-MISTAKES = {
+MISTAKES: dict[str, tuple[str, cases.Kind, str, str, Any]] = {
     "not_standardised": ("L1", "discrete", "", "standardise", not_standardised),
     "sample_deviation": ("L1", "discrete", "", "standardise", sample_deviation),
     "at_the_policy_s_rate": ("L1", "discrete", "", "adam", at_the_policy_s_rate),
