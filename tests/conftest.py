@@ -82,7 +82,7 @@ def benchback(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess]:
             env=os.environ | environment,
             capture_output=True,
             text=True,
-            timeout=600,
+            timeout=1800,
         )
 
     return run

@@ -283,7 +283,7 @@ print(evaluate(run, last.export(), episodes=32, seed=1).mean())
 """
     run = Run(config, env=PENDULUM, backend=name, mode=mode)
     command = [sys.executable, "-c", code, json.dumps(run.to_dict())]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=1200, env=os.environ)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1800, env=os.environ)
     assert done.returncode == 0, done.stderr
     return float(done.stdout.splitlines()[-1])
 

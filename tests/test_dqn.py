@@ -192,7 +192,7 @@ print(json.dumps(report))
 @pytest.fixture(scope="module")
 def modes() -> dict[str, Any]:
     command = [sys.executable, "-c", MODES, json.dumps(asdict(replace(TINY, double=True)))]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1800, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
 

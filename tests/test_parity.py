@@ -48,7 +48,7 @@ from dataclasses import asdict
 from benchback.parity import measure
 print(json.dumps([asdict(row) for row in measure("ppo", [{backend!r}], [{dtype!r}], [{level!r}])]))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=1800)
     assert done.returncode == 0, done.stderr
     return [Row(**row) for row in json.loads(done.stdout.splitlines()[-1])]
 

@@ -278,7 +278,7 @@ print(int(sum(seen)), env.host.crossings.transfers)
 
 def test_calling_back_from_a_single_thread_does_not_wait_for_itself() -> None:
     """Megabytes each way, donated states, one XLA thread, programs queued one after another: once a deadlock."""
-    said = subprocess.run([sys.executable, "-c", WIDE], capture_output=True, text=True, timeout=120, env=os.environ)
+    said = subprocess.run([sys.executable, "-c", WIDE], capture_output=True, text=True, timeout=600, env=os.environ)
     assert said.stdout.split() == [str(4 * 10), str(2 * 100)], said.stderr
 
 

@@ -58,7 +58,7 @@ def load(browser: Any, address: str) -> None:
 
 def ready(browser: Any) -> None:
     state = "return document.documentElement.dataset.state"
-    WebDriverWait(browser, 60).until(lambda driver: driver.execute_script(state) == "ready")
+    WebDriverWait(browser, 600).until(lambda driver: driver.execute_script(state) == "ready")
 
 
 def drawings(browser: Any) -> dict[str, str]:

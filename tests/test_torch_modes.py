@@ -75,7 +75,7 @@ sys.meta_path.insert(0, Blocker())
 def run(script: str, *arguments: str) -> dict[str, Any]:
     """What the script prints as JSON, run in a fresh interpreter."""
     command = [sys.executable, "-c", script, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1800, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
 

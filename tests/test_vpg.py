@@ -113,7 +113,7 @@ with computing("float32", optimised=False):
     chosen = [("script", "phase"), ("compile", "iteration")]
     print(json.dumps(list(executions(subject, cases.TINY, "box", chosen))))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=1800)
     assert done.returncode == 0, done.stderr
     assert_within_tolerance(json.loads(done.stdout.splitlines()[-1]), "float32")
 
@@ -127,7 +127,7 @@ from dataclasses import asdict
 from benchback.parity import measure
 print(json.dumps([asdict(row) for row in measure("vpg", [{backend!r}], levels=["L4"])]))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=1200)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=1800)
     assert done.returncode == 0, done.stderr
     assert [row for row in json.loads(done.stdout.splitlines()[-1]) if not Row(**row).ok] == []
 
@@ -393,7 +393,7 @@ run = Run(Config(**{asdict(TINY)!r}), env="torch/CartPole-v1", backend="pytorch"
 assert [p.iteration for p in train(run)] == [1, 2, 3, 4]
 assert "jax" not in sys.modules
 """
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=1800)
 
 
 # Checkpoints.
