@@ -50,6 +50,32 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"{file}, {'1 test' if count == 1 else f'{count} tests'}: {reason}")
 
 
+LONGEST = (
+    "test_parity",
+    "test_vpg",
+    "test_td3",
+    "test_mutations",
+    "test_learning",
+    "test_cli",
+    "test_dqn_parity",
+    "test_play",
+    "test_report",
+    "test_envs",
+    "test_replay",
+    "test_checkpoint",
+    "test_contract",
+    "test_conformance",
+    "test_micro",
+    "test_dqn",
+)
+"""Files that take longest, begun first: the two test processes then end together, each having taken whole files."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    rank = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(item.path.stem, len(LONGEST)))
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _forgetting(request: pytest.FixtureRequest) -> Iterator[None]:
     """Drops what a file has compiled when it is done: a process that keeps thousands of programs runs out of maps."""

@@ -1,6 +1,7 @@
 """Every backend computes what the oracle computes; and the oracle computes what it should."""
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -118,6 +119,34 @@ def test_backend_is_within_tolerance_in_every_quantity(backend: str, level: str,
     found = [row for row in rows(dtype, level == EXECUTIONS) if (row.backend, row.level) == (backend, level)]
     assert {row.quantity for row in found} >= expected_quantities(backend, level, dtype)
     assert [row for row in found if not row.ok] == []
+
+
+TIMED = """
+import json
+from benchback.parity import execution, measure
+execution.plan = lambda spec: [execution.best(spec)]
+rows = list(measure("ppo", [{backend!r}], ["float32"], ["L4"]))
+print(json.dumps([len(rows), *(f"{{row.quantity}}: {{row.deviation}}" for row in rows if not row.ok)]))
+"""
+# The others are compiled from nearly the same operations.
+JAX_FAMILY = [
+    pytest.param(name, marks=[] if name == "purejax" else [pytest.mark.slow])
+    for name, spec in BACKENDS.items()
+    if spec.family == "jax"
+]
+
+
+@pytest.mark.parametrize("backend", JAX_FAMILY)
+def test_a_program_compiled_as_it_is_timed_changes_no_number(backend: str) -> None:
+    """In a process of its own: XLA takes its flags once, and these tests ask for programs that compile quickly."""
+    quick = ("XLA_FLAGS", "JAX_DISABLE_MOST_OPTIMIZATIONS")
+    usual = {name: value for name, value in os.environ.items() if name not in quick}
+    command = [sys.executable, "-c", TIMED.format(backend=backend)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1800, env=usual)
+    assert done.returncode == 0, done.stderr
+    count, *off = json.loads(done.stdout.splitlines()[-1])
+    assert count > 0
+    assert off == []
 
 
 @pytest.mark.parametrize("name", BACKENDS)
