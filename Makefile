@@ -20,10 +20,10 @@ demo: install  ## PPO on CartPole in all six backends, each run in a process of 
 	$(PY) -m benchback.cli report runs/smoke.sqlite --out runs/smoke-report
 
 test: install  ## the whole fast suite
-	$(PY) -m pytest -n 2 --dist loadfile
+	$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 slow: install  ## the tests that the fast suite leaves out: long learning, every environment, every fault at full number
-	$(PY) -m pytest -n 2 --dist loadfile -m slow
+	$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m slow
 
 faults: install  ## every fault the instrument must survive, at full number
 	$(PY) -m pytest -m slow tests/test_store.py tests/test_wire.py tests/test_launch.py tests/test_campaign.py tests/test_killed.py

@@ -52,10 +52,12 @@ def contestant(backend_name: str, work: Workload, iterations: int) -> Contestant
     agent = backend.units["chunk"](plain, iterations)
     executed = backend.modes[registry.BACKENDS[backend_name].best](agent)
     state = start(executed, 0)
+    assert agent.iterate is not None
+    assert executed.iterate is not None
     compiled = jax.jit(agent.iterate).lower(start(plain, 0)).compile()
     state, metrics = executed.iterate(state)
     jax.block_until_ready(metrics)
-    return Contestant(executed.iterate, state, [], instructions(compiled.as_text()))
+    return Contestant(executed.iterate, state, [], instructions(compiled.as_text() or ""))
 
 
 def instructions(text: str) -> Counter[str]:
@@ -99,7 +101,8 @@ def main() -> None:
         return
     if flags.as_written:
         for name in FAMILY:
-            import_module(f"benchback.algorithms.ppo.{name}").fast_gradients = lambda network: network
+            module = import_module(f"benchback.algorithms.ppo.{name}")
+            vars(module)["fast_gradients"] = lambda network: network
     work = WORKLOADS[flags.workload]
     names = [*FAMILY, f"{REFERENCE}'"]
     contestants = {name: contestant(name.removesuffix("'"), work, flags.iterations) for name in names}

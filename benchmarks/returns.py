@@ -13,6 +13,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -62,7 +63,7 @@ def main() -> None:
     """Print both distributions and the interval of their difference (Welch)."""
     from scipy import stats
 
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--workload", choices=WORKLOADS, default="A")
     parser.add_argument("--truncation", choices=("bootstrap", "terminal"), default="bootstrap")
@@ -72,7 +73,7 @@ def main() -> None:
     own, style = (returns(code, work, flags.seeds) for code in (OWN, STYLE))
     for name, values in (("benchback purejax", own), ("PureJaxRL's way", style)):
         print(f"{name}: {values.mean():.2f} +- {values.std(ddof=1):.2f} over {len(values)} seeds: {values.round(1)}")
-    test = stats.ttest_ind(own, style, equal_var=False)
+    test: Any = stats.ttest_ind(own, style, equal_var=False)
     low, high = test.confidence_interval(0.95)
     rank = stats.mannwhitneyu(own, style).pvalue
     print(f"difference {own.mean() - style.mean():+.2f} [{low:+.2f}, {high:+.2f}]")

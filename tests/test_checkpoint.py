@@ -1,6 +1,7 @@
 """Checkpoints: nothing lost, nothing run, any backend reads any other's."""
 
 import pickle
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -157,6 +158,6 @@ def test_a_newer_format_is_refused(example: Path) -> None:
 
 def test_a_checkpoint_of_another_network_is_refused() -> None:
     theirs = snapshots(tiny_run("purejax"))[1]
-    other = Run(TINY.__class__(**(TINY.__dict__ | {"hidden_sizes": (16,)})), backend="purejax")
+    other = Run(replace(TINY, hidden_sizes=(16,)), backend="purejax")
     with pytest.raises(CheckpointError, match="same env and hidden sizes"):
         next(train(other, theirs))

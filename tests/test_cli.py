@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -79,10 +78,11 @@ def test_an_interrupted_run_resumes_to_the_same_end(benchback, tmp_path: Path) -
         stdout=subprocess.PIPE,
         text=True,
     )
+    assert interrupted.stdout is not None
     for _ in range(5):
         interrupted.stdout.readline()
     interrupted.send_signal(signal.SIGINT)
-    rest = interrupted.communicate(timeout=120)[0]
+    rest = interrupted.communicate(timeout=600)[0]
     assert interrupted.returncode == 130
     assert json.loads(rest.splitlines()[-1])["event"] == "interrupted"
     assert 5 <= checkpoint.read(tmp_path / "broken" / "checkpoint.safetensors").iteration < 3000
@@ -98,9 +98,9 @@ def test_a_killed_run_resumes_from_its_last_checkpoint(benchback, tmp_path: Path
     arguments = [*TRAIN, "--num-iterations", "100000", "--checkpoint-every", "3", "--out", "run"]
     process = subprocess.Popen([sys.executable, "-m", "benchback.cli", *arguments], cwd=tmp_path)
     path = tmp_path / "run" / "checkpoint.safetensors"
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while not path.exists() and time.monotonic() < deadline:
-        os.sched_yield()
+        time.sleep(0.05)
     process.kill()
     process.wait()
     assert checkpoint.read(path).iteration % 3 == 0

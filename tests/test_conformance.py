@@ -7,9 +7,9 @@ environments, the transitions of their libraries among it, is in test_python_env
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ import picture
 import pytest
 
 from benchback import envs
-from benchback.envs.interface import Env, EnvState, Step
+from benchback.envs.interface import Box, Discrete, Env, EnvState, Step
 
 NUM_ENVS = 2
 SHORT = 40
@@ -108,14 +108,6 @@ ALL = parameters([*SUBJECTS, *SLOW])
 BOXES = parameters([s for s in (*SUBJECTS, *SLOW) if envs.kind(s.id) == "box"])
 
 
-@pytest.fixture(autouse=True, scope="module")
-def quickly_compiled() -> Iterator[None]:
-    """A few steps of a simulation take less than optimising its program would save."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
 class Made(NamedTuple):
     """An environment whose programs all tests share."""
 
@@ -174,7 +166,7 @@ def at_random(subject: Subject, seed: int, factor: float = 1.0) -> Policy:
     actions, generator = made(subject).env.actions, np.random.default_rng(seed)
 
     def policy(obs: np.ndarray) -> np.ndarray:
-        if actions.kind == "discrete":
+        if isinstance(actions, Discrete):
             return generator.integers(actions.size, size=len(obs), dtype=np.int32)
         low, high = np.array(actions.low), np.array(actions.high)
         return (factor * generator.uniform(low, high, (len(obs), actions.size))).astype(np.float32)
@@ -228,9 +220,10 @@ def test_equal_seeds_reproduce_and_others_differ(subject: Subject) -> None:
 @pytest.mark.parametrize("subject", BOXES)
 def test_actions_beyond_the_bounds_are_the_bounds(subject: Subject) -> None:
     actions = made(subject).env.actions
+    assert isinstance(actions, Box)
     beyond = play(subject, 0, SHORT, at_random(subject, 3, factor=3.0))
     assert (np.abs(beyond.action) > np.array(actions.high)).any()
-    clipped = iter(np.clip(beyond.action, np.float32(actions.low), np.float32(actions.high)))
+    clipped = iter(np.clip(beyond.action, *np.array([actions.low, actions.high], np.float32)))
     within = play(subject, 0, SHORT, lambda obs: next(clipped))
     np.testing.assert_array_equal(beyond.step.final_obs, within.step.final_obs)
     np.testing.assert_array_equal(beyond.step.reward, within.step.reward)
@@ -361,19 +354,19 @@ def test_trajectories_are_those_of_the_library(subject: Subject) -> None:
     suite, _, name = subject.id.partition("/")
     library, env, ours = LIBRARIES[suite](name), made(subject).env, short(subject)
     assert subject.limit > SHORT
-    near = {"rtol": subject.tolerance, "atol": subject.tolerance}
+    near = partial(np.testing.assert_allclose, rtol=subject.tolerance, atol=subject.tolerance)
     noise = env.draw(env.random(1), SHORT)
     for e, key in enumerate(jax.random.split(env.random(0), NUM_ENVS)):
         obs, state = library.reset(key)
-        np.testing.assert_allclose(ours.first_obs[e], obs, **near)
+        near(ours.first_obs[e], obs)
         for t in range(SHORT):
             obs, state, reward, terminated = library.step(noise[t, 0, e], state, ours.action[t, e])
-            np.testing.assert_allclose(ours.step.final_obs[t, e], obs, **near)
-            np.testing.assert_allclose(ours.step.reward[t, e], reward, **near)
+            near(ours.step.final_obs[t, e], obs)
+            near(ours.step.reward[t, e], reward)
             assert ours.step.terminated[t, e] == bool(terminated)
             if terminated:
                 obs, state = library.reset(noise[t, 1, e])
-            np.testing.assert_allclose(ours.step.obs[t, e], obs, **near)
+            near(ours.step.obs[t, e], obs)
 
 
 def test_some_short_histories_hold_ended_episodes() -> None:

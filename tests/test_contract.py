@@ -117,8 +117,7 @@ def with_learning_rate(state: Any, value: float) -> Any:
     ],
 )
 def test_compiling_modes_really_compile_once(name: str, mode: str) -> None:
-    built.cache_clear()
-    agent, backend = built(name, mode)
+    agent, backend = built.__wrapped__(name, mode)
     state = start(agent, 1)
     counts = []
     for _ in range(3):
@@ -135,6 +134,7 @@ def test_a_chunk_is_one_program(name: str) -> None:
     agent, backend = built(name, IN_PROCESS[name], "chunk")
     state = start(agent, 1)
     before = backend.compiles()
+    assert agent.iterate is not None
     state, metrics = agent.iterate(state)
     backend.block(metrics)
     assert backend.compiles() - before == 1
@@ -161,6 +161,7 @@ def test_metrics_have_the_same_names_in_every_backend(name: str) -> None:
     assert all(np.shape(value) == () for value in fetched.values())
 
 
+@pytest.mark.slow  # parity tries every switch both ways; this adds that it can be compiled
 @pytest.mark.parametrize("name", registry.BACKENDS)
 @pytest.mark.parametrize(
     "config", [replace(TINY, truncation="terminal"), replace(TINY, clip_value=False, anneal=False)]

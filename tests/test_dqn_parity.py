@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
@@ -26,13 +26,6 @@ JAX_FAMILY = [name for name, spec in BACKENDS.items() if spec.family == "jax"]
 FOLLOWERS = [name for name in JAX_FAMILY if name != levels.REFERENCE]
 LOSS = {"loss", "value", "target", "grad_norm"}
 EPISODES = {"episode_return", "episode_length", "episodes"}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _quick_to_compile() -> Iterator[None]:
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 # Parity.

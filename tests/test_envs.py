@@ -11,6 +11,7 @@ import pytest
 
 from benchback import envs
 from benchback.envs.gymnax import make
+from benchback.envs.interface import Box
 from benchback.errors import InputError
 from benchback.measure.coordinator import check_fit
 from benchback.measure.study import Product, Study
@@ -39,7 +40,7 @@ def test_transitions_are_those_of_gymnax(name: str) -> None:
         assert state.obs.shape == (NUM_ENVS, *env.observation_shape)
         for e in range(NUM_ENVS):
             taken = action[t, e]
-            if env.actions.kind == "box":
+            if isinstance(env.actions, Box):
                 taken = jnp.clip(taken, jnp.array(env.actions.low), jnp.array(env.actions.high))
             obs, inner[e], reward, terminated, _ = step_env(noise[t, 0, e], inner[e], taken)
             truncated = library.is_truncated(inner[e], params)

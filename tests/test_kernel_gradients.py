@@ -40,7 +40,7 @@ def plain(inputs: int, outputs: int) -> tuple[Weights, Network]:
 def in_linen(inputs: int, outputs: int) -> tuple[Weights, Network]:
     layer = linen.Dense(outputs)
     weights = whole(layer.init(jax.random.key(0), jnp.zeros((1, inputs))))
-    return weights, lambda w: lambda x: jax.nn.relu(layer.apply(w, x))
+    return weights, lambda w: lambda x: jax.nn.relu(jnp.asarray(layer.apply(w, x)))
 
 
 def in_nnx(inputs: int, outputs: int) -> tuple[Weights, Network]:
@@ -51,7 +51,7 @@ def in_nnx(inputs: int, outputs: int) -> tuple[Weights, Network]:
 def in_haiku(inputs: int, outputs: int) -> tuple[Weights, Network]:
     layer = hk.without_apply_rng(hk.transform(lambda x: hk.Linear(outputs)(x)))
     weights = whole(layer.init(jax.random.key(0), jnp.zeros((1, inputs))))
-    return weights, lambda w: lambda x: jax.nn.relu(layer.apply(w, x))
+    return weights, lambda w: lambda x: jax.nn.relu(jnp.asarray(layer.apply(w, x)))
 
 
 def in_equinox(inputs: int, outputs: int) -> tuple[Weights, Network]:
@@ -164,5 +164,6 @@ def test_every_agent_differentiates_its_networks_so(name: str, algorithm: str) -
     config = registry.config(algorithm)(num_envs=2, num_steps=8, hidden_sizes=(6, 5))
     env = envs.make("gymnax/Pendulum-v1" if algorithm == "td3" else "gymnax/CartPole-v1", config.num_envs, "jax")
     agent = registry.execute(make(config, env), backend, registry.BACKENDS[name].best, "iteration")
+    assert agent.iterate is not None
     program = jax.jit(agent.iterate).lower(start(agent, 0)).as_text()
     assert program.count("optimization_barrier") == KERNELS[algorithm]

@@ -177,7 +177,7 @@ def test_float64_shows_what_float32_cannot(mutate: Callable[..., None]) -> None:
 @pytest.mark.parametrize("backend", FAMILIES)
 def test_another_epsilon_in_adam_is_caught(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert caught_without_mistake(backend, "L1") == []
-    hyper = Config.hyper.fget
+    hyper = vars(Config)["hyper"].fget
     monkeypatch.setattr(Config, "hyper", property(lambda config: hyper(config)._replace(adam_epsilon=1e-8)))
     assert {row.quantity.removesuffix("/box") for row in caught(backend, "L1")} == {"weight"}
 

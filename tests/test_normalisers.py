@@ -1,6 +1,5 @@
 """Gaussian policies and running statistics: the twins against SciPy, two passes over all data, and each other."""
 
-from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
@@ -20,13 +19,6 @@ some = settings(max_examples=25, deadline=None, derandomize=True)
 seeds = st.integers(0, 2**32 - 1)
 TWINS = {"jax": jax_math, "torch": torch_math}
 twins = pytest.mark.parametrize("math", TWINS.values(), ids=TWINS)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _quick_to_compile() -> Iterator[None]:
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def place(math: ModuleType, x: Any) -> Any:
@@ -56,7 +48,7 @@ def test_gaussian_log_prob_and_entropy_equal_scipy_s(math: ModuleType, seed: int
     action = mean + np.exp(log_std) * random.normal(size=(7, 3))
     mean, log_std, action = (x.astype(np.float32).astype(float) for x in (mean, log_std, action))
     params = math.gaussian.parameters(place(math, mean), place(math, log_std))
-    expected = stats.norm(mean, np.exp(log_std))
+    expected: Any = stats.norm(mean, np.exp(log_std))
     near(math.gaussian.log_prob(params, place(math, action)), expected.logpdf(action).sum(-1), 2e-5 * scale + 1e-5)
     near(math.gaussian.entropy(params), expected.entropy().sum(-1))
     near(math.gaussian.greedy(params), mean)

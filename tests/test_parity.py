@@ -1,10 +1,12 @@
 """Every backend computes what the oracle computes; and the oracle computes what it should."""
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,7 +49,7 @@ from dataclasses import asdict
 from benchback.parity import measure
 print(json.dumps([asdict(row) for row in measure("ppo", [{backend!r}], [{dtype!r}], [{level!r}])]))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=1800)
     assert done.returncode == 0, done.stderr
     return [Row(**row) for row in json.loads(done.stdout.splitlines()[-1])]
 
@@ -119,6 +121,34 @@ def test_backend_is_within_tolerance_in_every_quantity(backend: str, level: str,
     assert [row for row in found if not row.ok] == []
 
 
+TIMED = """
+import json
+from benchback.parity import execution, measure
+execution.plan = lambda spec: [execution.best(spec)]
+rows = list(measure("ppo", [{backend!r}], ["float32"], ["L4"]))
+print(json.dumps([len(rows), *(f"{{row.quantity}}: {{row.deviation}}" for row in rows if not row.ok)]))
+"""
+# The others are compiled from nearly the same operations.
+JAX_FAMILY = [
+    pytest.param(name, marks=[] if name == "purejax" else [pytest.mark.slow])
+    for name, spec in BACKENDS.items()
+    if spec.family == "jax"
+]
+
+
+@pytest.mark.parametrize("backend", JAX_FAMILY)
+def test_a_program_compiled_as_it_is_timed_changes_no_number(backend: str) -> None:
+    """In a process of its own: XLA takes its flags once, and these tests ask for programs that compile quickly."""
+    quick = ("XLA_FLAGS", "JAX_DISABLE_MOST_OPTIMIZATIONS")
+    usual = {name: value for name, value in os.environ.items() if name not in quick}
+    command = [sys.executable, "-c", TIMED.format(backend=backend)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1800, env=usual)
+    assert done.returncode == 0, done.stderr
+    count, *off = json.loads(done.stdout.splitlines()[-1])
+    assert count > 0
+    assert off == []
+
+
 @pytest.mark.parametrize("name", BACKENDS)
 def test_every_mode_and_unit_is_compared(name: str) -> None:
     spec = BACKENDS[name]
@@ -147,7 +177,7 @@ def test_a_missing_or_misshapen_array_is_not_near() -> None:
 
 
 @pytest.mark.parametrize("kind", ["discrete", "box"])
-def test_minibatches_take_every_branch(kind: str) -> None:
+def test_minibatches_take_every_branch(kind: cases.Kind) -> None:
     random = np.random.default_rng(0)
     weights = cases.network(random, kind)
     near, far = cases.near(weights, random), cases.far(weights, random)
@@ -218,7 +248,7 @@ def test_oracle_gradient_equals_finite_differences(case: cases.Case) -> None:
         np.testing.assert_allclose(found[name], gradient, atol=3e-9)
 
 
-def rollout(**fields: object) -> Transition:
+def rollout(**fields: Any) -> Transition:
     """Four steps of one environment: reward 1, value 0, nothing ends."""
     column = {name: np.zeros((4, 1)) for name in Transition._fields}
     flags = {name: np.zeros((4, 1), bool) for name in ("terminated", "truncated")}

@@ -1,11 +1,9 @@
 """In environments whose values are known, every backend learns them."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 
@@ -31,13 +29,6 @@ CONFIG = Config(
 )
 MODES = {name: spec.best for name, spec in BACKENDS.items()} | {"pytorch": "env_jit"}
 """The best mode of each backend; torch.compile cannot see through the annotation checks of these tests."""
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _quick_to_compile() -> Iterator[None]:
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @dataclass(frozen=True)

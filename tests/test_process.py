@@ -19,28 +19,28 @@ from benchback.run import Run
 
 DOUBLE = str(Path(__file__).parent / "worker_double.py")
 CELL = Cell({name: x for name, x in Run.from_dict({"backend": "purejax"}).to_dict().items() if name != "seed"})
-SOON_S = 3.0
-"""Nothing here takes longer, but for the limits that are waited for."""
+SOON_S = 120.0
+"""Far less than the doubles would hang, far more than a busy machine takes."""
 
 
 def double(fault: str) -> tuple[str, ...]:
     return sys.executable, DOUBLE, fault
 
 
-def run(fault: str, timeout_s: float = 30.0, tick: Callable[[], bool] = lambda: True) -> Ended:
+def run(fault: str, timeout_s: float = 300.0, tick: Callable[[], bool] = lambda: True) -> Ended:
     return run_cell(CELL, 7, timeout_s, tick, double(fault))
 
 
 def wait_for(path: Path) -> str:
     """What is in a file, once it is there."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + SOON_S
     while not path.exists():
         assert time.monotonic() < deadline, f"{path} never came"
         time.sleep(0.01)
     return path.read_text()
 
 
-def is_gone(pid: int, within_s: float = 5.0) -> bool:
+def is_gone(pid: int, within_s: float = SOON_S) -> bool:
     """Whether a process ends in time; one that nobody has asked about yet counts as ended."""
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
@@ -101,7 +101,7 @@ def test_a_worker_that_does_not_listen_may_still_speak() -> None:
 def test_a_job_that_nobody_reads_leaves_nothing_open() -> None:
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(3):
-        supervise(double("fail"), machine.variables(1, "/tmp"), "x" * 50_000, 30.0, lambda: True)
+        supervise(double("fail"), machine.variables(1, "/tmp"), "x" * 50_000, 300.0, lambda: True)
     assert len(os.listdir("/proc/self/fd")) == before
 
 
@@ -113,15 +113,17 @@ def test_a_command_that_cannot_be_started_leaves_nothing_open() -> None:
 
 
 def test_one_that_hangs_is_asked_to_end_and_then_ended(tmp_path: Path) -> None:
-    started = time.monotonic()
-    ended = run(f"hang:{tmp_path / 'pid'}", timeout_s=1.0)
-    assert (ended.outcome, ended.detail) == ("timeout", "not done after 1 s")
-    assert time.monotonic() - started < 1.0 + process.GRACE_S + 1.0
+    for limit_s in (1.0, 8.0, 64.0):  # a busy machine takes its time until the process is there to hang
+        ended = run(f"hang:{tmp_path / 'pid'}", timeout_s=limit_s)
+        assert (ended.outcome, ended.detail) == ("timeout", f"not done after {limit_s:g} s")
+        if (tmp_path / "pid").exists():
+            break
     assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
     assert_unaffected()
 
 
-def test_one_that_can_end_politely_is_not_waited_for(tmp_path: Path) -> None:
+def test_one_that_can_end_politely_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "GRACE_S", 2 * SOON_S)
     started = time.monotonic()
     with pytest.raises(Interrupted):
         run(f"polite:{tmp_path / 'pid'}", tick=lambda: not (tmp_path / "pid").exists())
@@ -134,7 +136,7 @@ def test_nothing_that_a_worker_started_survives_it(how: str, tmp_path: Path) -> 
     variables = machine.variables(1, tmp_path) | {"PIDS": str(tmp_path / "pids")}
     job = json.dumps(process.Job(CELL, 7, 0.0).to_dict())
     started = time.monotonic()
-    ended = supervise(double(f"children:{how}"), variables, job, 30.0, lambda: True)
+    ended = supervise(double(f"children:{how}"), variables, job, 300.0, lambda: True)
     assert time.monotonic() - started < SOON_S + process.GRACE_S
     assert ended.outcome == "ok"
     pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]

@@ -34,6 +34,7 @@ def test_whole_training_has_no_host_callback_and_no_sort(name: str) -> None:
     make, backend = registry.load("ppo", name)
     agent = make(TINY, envs.make("gymnax/CartPole-v1", TINY.num_envs, "jax"))
     agent = backend.units["chunk"](agent, TINY.num_iterations)
+    assert agent.iterate is not None
     found = primitives(jax.make_jaxpr(agent.iterate)(start(agent, 0)).jaxpr)
     assert {"scan", "dot_general"} <= found
     assert not {name for name in found if "callback" in name or "sort" in name}
@@ -44,6 +45,7 @@ def test_metrics_do_not_grow_with_the_steps_of_an_iteration(name: str) -> None:
     make, backend = registry.load("ppo", name)
     agent = make(TINY, envs.make("gymnax/CartPole-v1", TINY.num_envs, "jax"))
     agent = backend.units["chunk"](agent, 3)
+    assert agent.iterate is not None
     _, metrics = jax.eval_shape(agent.iterate, start(agent, 0))
     assert {x.shape for x in jax.tree.leaves(metrics)} == {(3,)}
 
@@ -54,6 +56,7 @@ def test_the_state_is_donated(name: str) -> None:
     state = start(agent, 0)
     before = [x for x in jax.tree.leaves(state) if x.ndim == 2 and x.dtype == jnp.float32]
     assert before
+    assert agent.iterate is not None
     state, metrics = agent.iterate(state)
     backend.block(metrics)
     assert all(x.is_deleted() for x in before)

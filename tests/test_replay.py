@@ -1,6 +1,5 @@
 """The replay: one meaning in both twins, exact at its end, uniform, and never copied."""
 
-from collections.abc import Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -58,13 +57,6 @@ TWINS = {
     "jax": Twin(jax_math, jnp.asarray, np.asarray, jax.random.key),
     "torch": Twin(torch_math, torch.as_tensor, copy, lambda seed: torch.Generator().manual_seed(seed)),
 }
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _quick_to_compile() -> Iterator[None]:
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -404,7 +405,7 @@ def test_compare_finds_a_regression_and_names_it_first(tmp_path: Path, benchback
     paths = [tmp_path / "before.sqlite", tmp_path / "after.sqlite"]
     build(paths[0], shape).close()
     build(paths[1], Shape(**{**vars(shape), "speed": 1.2, "seed": 1})).close()
-    found = compare.compare(*(compare.Side(path) for path in paths))
+    found = compare.compare(compare.Side(paths[0]), compare.Side(paths[1]))
     first = found.rows.to_dicts()[0]
     assert first["regression"]
     assert first["backend"] == "pytorch"
@@ -474,7 +475,7 @@ def test_welch_agrees_with_scipy() -> None:
     generator = np.random.default_rng(0)
     a, b = np.exp(generator.normal(0, 0.1, 7)), np.exp(generator.normal(0.1, 0.3, 5))
     row = compare.welch("x", a.tolist(), b.tolist())
-    oracle = ttest_ind(np.log(a), np.log(b), equal_var=False)
+    oracle: Any = ttest_ind(np.log(a), np.log(b), equal_var=False)
     span = oracle.confidence_interval()
     assert row.p == pytest.approx(oracle.pvalue)
     assert (row.low, row.high) == pytest.approx((np.exp(span.low), np.exp(span.high)))

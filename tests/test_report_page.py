@@ -11,7 +11,7 @@ from synthetic import Shape, build
 
 from benchback.report.render import render
 
-webdriver = pytest.importorskip("selenium.webdriver", reason="selenium drives the browser; pip install selenium")
+webdriver = pytest.importorskip("selenium.webdriver", reason="no selenium here; pip install selenium")
 
 from selenium.webdriver.chrome.service import Service  # noqa: E402
 from selenium.webdriver.common.keys import Keys  # noqa: E402
@@ -19,7 +19,7 @@ from selenium.webdriver.support.ui import WebDriverWait  # noqa: E402
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(
-    not (CHROMIUM and DRIVER), reason="needs Debian's chromium and chromium-driver on the path"
+    not (CHROMIUM and DRIVER), reason="no chromium here; apt-get install -y chromium chromium-driver"
 )
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1200,900")
 CHOICE = "?env=CartPole-v1&model=small&backend=linen&backend=nnx"
@@ -58,7 +58,7 @@ def load(browser: Any, address: str) -> None:
 
 def ready(browser: Any) -> None:
     state = "return document.documentElement.dataset.state"
-    WebDriverWait(browser, 60).until(lambda driver: driver.execute_script(state) == "ready")
+    WebDriverWait(browser, 600).until(lambda driver: driver.execute_script(state) == "ready")
 
 
 def drawings(browser: Any) -> dict[str, str]:
@@ -70,7 +70,8 @@ def drawings(browser: Any) -> dict[str, str]:
 
 
 def test_no_request_leaves_and_nothing_goes_wrong(browser: Any, address: str) -> None:
-    browser.get_log("performance"), browser.get_log("browser")
+    browser.get_log("performance")
+    browser.get_log("browser")
     load(browser, address)
     messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
     sent = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
@@ -225,7 +226,9 @@ def test_a_phone_scrolls_down_only(browser: Any, address: str) -> None:
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_no_serious_finding_of_an_accessibility_check(browser: Any, address: str, theme: str) -> None:
-    axe = pytest.importorskip("axe_selenium_python", reason="the accessibility rules; pip install axe-selenium-python")
+    axe = pytest.importorskip(
+        "axe_selenium_python", reason="no accessibility rules here; pip install axe-selenium-python"
+    )
     media = {"features": [{"name": "prefers-color-scheme", "value": theme}]}
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
     load(browser, address)

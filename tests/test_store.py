@@ -636,11 +636,11 @@ def in_small_disk(folder: Path, code: str, *arguments: str) -> str:
     mount = ["unshare", "--map-root-user", "--mount", "sh", "-c"]
     prepare = f"mount -t tmpfs -o size=600k none '{folder}' || exit 77; exec \"$@\""
     if not shutil.which("unshare"):
-        pytest.skip("unshare is not installed")
+        pytest.skip("no unshare here; apt-get install -y util-linux")
     command = [*mount, prepare, "sh", sys.executable, "-c", code, str(folder), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=WRITER.parent, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=WRITER.parent, timeout=600)
     if done.returncode == 77 or "unshare:" in done.stderr:
-        pytest.skip("no disk can be mounted here")
+        pytest.skip("no disk can be mounted here; run the tests as root, outside a container")
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -116,7 +116,7 @@ from dataclasses import asdict
 from benchback.parity import measure
 print(json.dumps([asdict(row) for row in measure("td3", [{backend!r}], ["float32"], ["L4"])]))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=900)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=1800)
     assert done.returncode == 0, done.stderr
     found = [Row(**row) for row in json.loads(done.stdout.splitlines()[-1])]
     assert {mode for row in found for mode in BACKENDS[backend].modes if f"/{mode}/" in row.quantity} >= {

@@ -114,26 +114,31 @@ def test_every_transition_equals_gymnax(name: str) -> None:
     assert step.truncated.any(), "the players must reach a time limit"
 
 
+def in_numpy(x: torch.Tensor) -> Any:
+    return x.numpy()
+
+
 def test_breakout_equals_gymnax_from_any_state() -> None:
     random, n = np.random.default_rng(0), 20_000
     ball_x, ball_y = random.integers(0, 10, n), random.integers(0, 9, n)
     wall = random.random((n, 100)) < random.choice([0, 0.01, 0.5], (n, 1))
-    inner = Breakout(
-        ball_y=ball_y,
-        ball_x=ball_x,
-        velocity_y=random.choice([-1, 1], n),
-        velocity_x=random.choice([-1, 1], n),
-        paddle=random.integers(0, 10, n),
-        brick=wall & (np.arange(100) // 10 < 4),
-        strike=random.random(n) < 0.5,
-        last_y=random.integers(0, 10, n),
-        last_x=random.integers(0, 10, n),
-    )
-    inner = Breakout(*(x.astype(np.int32) if x.dtype.kind == "i" else x for x in inner))
+    drawn: dict[str, Any] = {
+        "ball_y": ball_y,
+        "ball_x": ball_x,
+        "velocity_y": random.choice([-1, 1], n),
+        "velocity_x": random.choice([-1, 1], n),
+        "paddle": random.integers(0, 10, n),
+        "brick": wall & (np.arange(100) // 10 < 4),
+        "strike": random.random(n) < 0.5,
+        "last_y": random.integers(0, 10, n),
+        "last_x": random.integers(0, 10, n),
+    }
+    arrays = {name: x.astype(np.int32) if x.dtype.kind == "i" else x for name, x in drawn.items()}
+    inner: Any = Breakout(**arrays)
     action = random.integers(0, 3, n)
     moved, reward, lost = advance_breakout(Breakout(*map(torch.from_numpy, inner)), torch.from_numpy(action))
     _, state, gymnax_reward, terminated, _ = gymnax_step("Breakout-MinAtar", inner, np.zeros(n, np.int32), action)
-    ours = to_gymnax("Breakout-MinAtar", Breakout(*(x.numpy() for x in moved)), np.ones(n, np.int32))
+    ours = to_gymnax("Breakout-MinAtar", Breakout(*map(in_numpy, moved)), np.ones(n, np.int32))
     for field in BREAKOUT_FIELDS:
         np.testing.assert_array_equal(getattr(ours, field), getattr(state, field), field)
     np.testing.assert_array_equal(reward, gymnax_reward)

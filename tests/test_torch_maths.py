@@ -125,6 +125,7 @@ def test_twins_have_the_same_gradient(name: str, argument: str) -> None:
     x = torch.tensor(taken[argument], requires_grad=True)
     tensors = {k: torch.tensor(v) for k, v in taken.items()} | {argument: x}
     attrgetter(name)(torch_math)(**tensors).sum().backward()
+    assert x.grad is not None
     np.testing.assert_allclose(x.grad, jax.grad(total)(jnp.asarray(taken[argument])), rtol=1e-5, atol=1e-6)
 
 
@@ -192,8 +193,8 @@ def test_adam_is_the_optax_chain(dtype: type, anneal: bool, max_grad_norm: float
 
     with jax.enable_x64(dtype == np.float64):
         reference = jax_math.adam(**settings)
-        theirs = [jnp.asarray(x) for x in start]
-        their_state = reference.init(theirs)
+        theirs: Any = [jnp.asarray(x) for x in start]
+        their_state: Any = reference.init(theirs)
         their_hyper = Hyper(*(jnp.asarray(x, dtype) for x in hyper))
         for gradient in gradients:
             step, their_state = reference.update([jnp.asarray(g) for g in gradient], their_state, hyper=their_hyper)

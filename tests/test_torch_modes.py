@@ -75,7 +75,7 @@ sys.meta_path.insert(0, Blocker())
 def run(script: str, *arguments: str) -> dict[str, Any]:
     """What the script prints as JSON, run in a fresh interpreter."""
     command = [sys.executable, "-c", script, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1800, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -160,6 +160,7 @@ def test_cudagraphs_are_refused_where_there_is_no_gpu(agent: Agent, monkeypatch:
 
 def test_an_iteration_is_a_rollout_and_an_update(agent: Agent) -> None:
     whole = backend.modes["env_jit"](backend.units["iteration"](agent, 1))
+    assert whole.iterate is not None
     state, metrics = whole.iterate(start(whole, 0))
     expected_state, expected = trained(agent, start(agent, 0), 1)
     assert fetched(metrics) == pytest.approx(expected, nan_ok=True)
@@ -234,8 +235,8 @@ def test_a_gradient_step_asks_nothing_of_the_device(tiny: Config) -> None:
 def test_a_batch_can_be_learnt_from_directly(agent: Agent, tiny: Config) -> None:
     """Rollouts run in inference mode, whose tensors autograd refuses: none of those may get out."""
     state, batch = agent.rollout(start(agent, 0))
-    rows = (x.flatten(0, 1) for x in (batch.obs, batch.action, batch.log_prob, batch.value))
-    minibatch = Minibatch(*rows, batch.value.flatten(), batch.reward.flatten())
+    fields = (batch.obs, batch.action, batch.log_prob, batch.value, batch.value, batch.reward)
+    minibatch = Minibatch(*(x.flatten(0, 1) for x in fields))
     _, metrics = agent.learn(state, minibatch)
     assert np.isfinite(fetched(metrics)["grad_norm"])
 

@@ -218,7 +218,7 @@ def test_an_interrupted_tuning_goes_on_and_finds_what_training_by_hand_finds(
     assert process.stdout is not None
     first = json.loads(process.stdout.readline())
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=120)
+    _, errors = process.communicate(timeout=600)
     assert (process.returncode, errors) == (130, "benchback: error: interrupted\n")
     again = benchback("tune", *ARGUMENTS, "--json")
     assert again.returncode == 0, again.stderr

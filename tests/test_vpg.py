@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from functools import cache
 from importlib import import_module
@@ -11,7 +11,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -39,13 +38,6 @@ from benchback.train import advance, train
 FAMILIES = {"purejax": "jax", "pytorch": "torch"}
 JAX = [name for name, spec in BACKENDS.items() if spec.family == "jax"]
 TINY = Config(num_envs=4, num_steps=8, num_value_steps=3, num_iterations=4, hidden_sizes=(8, 8))
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _quick_to_compile() -> Iterator[None]:
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 # Parity.
@@ -121,7 +113,7 @@ with computing("float32", optimised=False):
     chosen = [("script", "phase"), ("compile", "iteration")]
     print(json.dumps(list(executions(subject, cases.TINY, "box", chosen))))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=1800)
     assert done.returncode == 0, done.stderr
     assert_within_tolerance(json.loads(done.stdout.splitlines()[-1]), "float32")
 
@@ -135,7 +127,7 @@ from dataclasses import asdict
 from benchback.parity import measure
 print(json.dumps([asdict(row) for row in measure("vpg", [{backend!r}], levels=["L4"])]))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=1200)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=1800)
     assert done.returncode == 0, done.stderr
     assert [row for row in json.loads(done.stdout.splitlines()[-1]) if not Row(**row).ok] == []
 
@@ -180,7 +172,7 @@ def test_oracle_gradient_equals_finite_differences(kind: cases.Kind, objective: 
             assert gradient[index] == pytest.approx(expected, abs=3e-9)
 
 
-def rollout(**fields: object) -> Transition:
+def rollout(**fields: Any) -> Transition:
     """Three steps of one environment: reward 1, value 0.25, nothing ends."""
     column = {name: np.full((3, 1), 0.25) for name in Transition._fields}
     flags = {name: np.zeros((3, 1), bool) for name in ("terminated", "truncated")}
@@ -257,7 +249,7 @@ def no_bootstrap(right: Any) -> Any:
     return lambda value, last_value, final_value, cut: right(value, last_value, 0 * final_value, cut)
 
 
-MISTAKES = {
+MISTAKES: dict[str, tuple[str, cases.Kind, str, str, Any]] = {
     "not_standardised": ("L1", "discrete", "", "standardise", not_standardised),
     "sample_deviation": ("L1", "discrete", "", "standardise", sample_deviation),
     "at_the_policy_s_rate": ("L1", "discrete", "", "adam", at_the_policy_s_rate),
@@ -401,7 +393,7 @@ run = Run(Config(**{asdict(TINY)!r}), env="torch/CartPole-v1", backend="pytorch"
 assert [p.iteration for p in train(run)] == [1, 2, 3, 4]
 assert "jax" not in sys.modules
 """
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=1800)
 
 
 # Checkpoints.

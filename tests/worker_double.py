@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import asdict
 from io import FileIO
 from typing import Any
@@ -107,11 +106,11 @@ FLOOD = "while True: print('x' * 4000, flush=True)"
 
 def children(stream: FileIO, argument: str) -> None:
     """Leaves processes behind that hold its pipes: in its group, in one of their own, a flood, and a grandchild."""
-    keep = {"pass_fds": (stream.fileno(),)}
+    kept = (stream.fileno(),)
     grandchild = f"import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', {LINGER!r}]).pid, flush=True)"
     left = [
-        subprocess.Popen([sys.executable, "-c", LINGER], **keep),
-        subprocess.Popen([sys.executable, "-c", LINGER], start_new_session=True, **keep),
+        subprocess.Popen([sys.executable, "-c", LINGER], pass_fds=kept),
+        subprocess.Popen([sys.executable, "-c", LINGER], start_new_session=True, pass_fds=kept),
     ]
     middle = subprocess.Popen([sys.executable, "-c", grandchild], start_new_session=True, stdout=subprocess.PIPE)
     assert middle.stdout is not None
@@ -192,7 +191,7 @@ def shot(stream: FileIO, argument: str) -> None:
     signal.pause()
 
 
-FAULTS: dict[str, Callable[[FileIO, str], None]] = {
+FAULTS: dict[str, Any] = {
     name: x for name, x in globals().items() if callable(x) and getattr(x, "__module__", "") == __name__
 }
 
