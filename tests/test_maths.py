@@ -240,8 +240,9 @@ def test_adam_with_clipping_equals_a_loop(anneal: bool, scale: float) -> None:
     # Two leaves: the norm that is clipped must span them.
     params = float32(start[:3]), float32(start[3:])
     state = optimiser.init(params)
-    for g in gradients:
-        step, state = optimiser.update((float32(g[:3]), float32(g[3:])), state, hyper=data)
+    for count, g in enumerate(gradients):
+        gradient = float32(g[:3]), float32(g[3:])
+        step, state = optimiser.update(gradient, state, count=jnp.asarray(count), hyper=data)
         params = jax.tree.map(jnp.add, params, step)
     near(np.concatenate(params), naive_adam(start, gradients, hyper, anneal=anneal))
 
