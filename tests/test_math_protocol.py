@@ -1,0 +1,274 @@
+"""Both twins of the maths are what the Protocol says, and shapes are checked where the equations are."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import replace
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from conftest import TINY
+from jaxtyping import Float, Int, TypeCheckError, jaxtyped
+
+from benchback import envs, registry
+from benchback.agent import start
+from benchback.algorithms.onpolicy import Transition, bootstrap, to_transitions
+from benchback.algorithms.ppo.config import Config, Hyper
+from benchback.algorithms.ppo.loss import Minibatch, make_training_batch, ppo_loss
+from benchback.math import jax as jax_math
+from benchback.math import records
+from benchback.math import torch as torch_math
+from benchback.math.protocol import Categorical, Gaussian, Math
+
+TWINS: dict[str, Math] = {"jax": jax_math, "torch": torch_math}
+PARTS = {"": Math, "categorical": Categorical, "gaussian": Gaussian}
+"""Where a twin keeps it -> what it must be there."""
+EACH_ITS_OWN = {"adam", "AdamState"}
+RECORDS = {"ActingNoise", "Bounds", "Moments", "Replay"}
+
+twins = pytest.mark.parametrize("twin", TWINS)
+
+
+# The twins and the Protocol.
+
+
+def members(protocol: type) -> set[str]:
+    return {name for name in dir(protocol) if not name.startswith("_")}
+
+
+def written(annotation: Any) -> Any:
+    """An annotation without the framework's name: `Float "T E"`; what is no array, as it is."""
+    if hasattr(annotation, "dim_str"):
+        return f'{annotation.dtype.__name__} "{annotation.dim_str}"'
+    return annotation
+
+
+CHOICES = {
+    records.Random: {'Key ""', torch.Generator},
+    records.DType: {np.dtype, torch.dtype},
+    records.Count: {'Int ""', int},
+}
+"""What a twin may say where the Protocol leaves it to the framework."""
+
+
+def disagree(declared: Any, found: Any) -> bool:
+    return written(found) not in CHOICES.get(declared, {written(declared)})
+
+
+def differences(protocol: type, twin: Any) -> list[str]:
+    """What the twin says otherwise than the Protocol: names, kinds and defaults of arguments, types, shapes."""
+    result = []
+    for name in sorted(members(protocol)):
+        if isinstance(getattr(protocol, name), property):
+            continue
+        if not hasattr(twin, name):
+            result.append(f"{name} is missing")
+            continue
+        declared = inspect.signature(getattr(protocol, name))
+        found = inspect.signature(getattr(twin, name))
+        ours, theirs = list(declared.parameters.values())[1:], list(found.parameters.values())
+        if len(ours) != len(theirs):
+            result.append(f"{name} takes {len(theirs)} arguments")
+        if disagree(declared.return_annotation, found.return_annotation):
+            result.append(f"{name} returns {written(found.return_annotation)}")
+        result += [f"{name}: {x}" for pair in zip(ours, theirs, strict=False) for x in differing(*pair)]
+    return result
+
+
+def differing(declared: inspect.Parameter, found: inspect.Parameter) -> list[str]:
+    nameless = declared.kind is inspect.Parameter.POSITIONAL_ONLY
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD if nameless else declared.kind
+    checks = {
+        "name": not nameless and found.name != declared.name,
+        "kind": found.kind is not kind,
+        "default": found.default is not declared.default,
+        "type": disagree(declared.annotation, found.annotation),
+    }
+    return [f"{what} of {found}" for what, differs in checks.items() if differs]
+
+
+@twins
+@pytest.mark.parametrize("part", PARTS)
+def test_twins_are_what_the_protocol_says(twin: str, part: str) -> None:
+    found = getattr(TWINS[twin], part) if part else TWINS[twin]
+    assert isinstance(found, PARTS[part])
+    assert differences(PARTS[part], found) == []
+
+
+@twins
+def test_the_protocol_leaves_nothing_public_out(twin: str) -> None:
+    assert set(TWINS[twin].__all__) == members(Math) | EACH_ITS_OWN | RECORDS
+    assert all(getattr(TWINS[twin], name) is getattr(records, name) for name in RECORDS)
+    for part in ("categorical", "gaussian"):
+        functions = inspect.getmembers(getattr(TWINS[twin], part), inspect.isfunction)
+        assert {name for name, _ in functions} == members(PARTS[part])
+
+
+def test_twins_make_adam_from_the_same_arguments() -> None:
+    ours, theirs = (inspect.signature(twin.adam).parameters for twin in TWINS.values())
+    assert list(ours.values()) == list(theirs.values())
+
+
+def renamed(y: Float[torch.Tensor, "B"]) -> Float[torch.Tensor, "B"]: ...
+def reshaped(x: Float[torch.Tensor, "B 1"]) -> Float[torch.Tensor, "B"]: ...
+def retyped(x: Int[torch.Tensor, "B"]) -> Float[torch.Tensor, "B"]: ...
+def reduced(x: Float[torch.Tensor, "B"]) -> Float[torch.Tensor, ""]: ...
+def unshaped(x: Any) -> Float[torch.Tensor, "B"]: ...
+def keyword_only(*, x: Float[torch.Tensor, "B"]) -> Float[torch.Tensor, "B"]: ...
+def with_default(x: Float[torch.Tensor, "B"] = None) -> Float[torch.Tensor, "B"]: ...
+def with_option(x: Float[torch.Tensor, "B"], axis: int = 0) -> Float[torch.Tensor, "B"]: ...
+def unchanged(x: Float[torch.Tensor, "B"]) -> Float[torch.Tensor, "B"]: ...
+
+
+@pytest.mark.parametrize(
+    ("mutant", "named"),
+    [
+        (renamed, ["standardise: name of y"]),
+        (reshaped, ["standardise: type of x"]),
+        (retyped, ["standardise: type of x"]),
+        (unshaped, ["standardise: type of x"]),
+        (reduced, ['standardise returns Float ""']),
+        (keyword_only, ["standardise: kind of x"]),
+        (with_default, ["standardise: default of x"]),
+        (with_option, ["standardise takes 2 arguments"]),
+        (unchanged, []),
+    ],
+)
+@twins
+def test_a_twin_that_changes_a_function_is_told(twin: str, mutant: Callable[..., Any], named: list[str]) -> None:
+    changed = SimpleNamespace(**{**vars(TWINS[twin]), "standardise": mutant})
+    found = differences(Math, changed)
+    assert len(found) == len(named)
+    assert all(x.startswith(beginning) for x, beginning in zip(found, named, strict=True))
+
+
+@twins
+def test_a_twin_that_lacks_a_function_or_mistakes_a_distribution_is_told(twin: str) -> None:
+    less = SimpleNamespace(**{name: x for name, x in vars(TWINS[twin]).items() if name != "gae"})
+    assert differences(Math, less) == ["gae is missing"]
+    assert not isinstance(less, Math)
+    assert "log_prob: name of params" in " ".join(differences(Categorical, TWINS[twin].gaussian))
+
+
+# Shapes, where code is written once for all backends.
+
+B, A = 6, 3
+
+
+def place(twin: str, x: np.ndarray) -> Any:
+    return jnp.asarray(x) if twin == "jax" else torch.tensor(x)
+
+
+def loss_arguments(twin: str, distribution: str) -> dict[str, Any]:
+    """Arguments of ppo_loss by name, those of its minibatch included."""
+    random = np.random.default_rng(0)
+    discrete = distribution == "categorical"
+    arrays = {name: random.normal(size=B).astype(np.float32) for name in ("log_prob", "advantage", "target", "value")}
+    arrays["old_value"] = arrays["value"] + np.float32(0.1)
+    arrays["policy_params"] = random.normal(size=(B, A if discrete else 2 * A)).astype(np.float32)
+    arrays["action"] = random.integers(A, size=B) if discrete else random.normal(size=(B, A)).astype(np.float32)
+    arrays["obs"] = random.normal(size=(B, 4)).astype(np.float32)
+    return {name: place(twin, x) for name, x in arrays.items()}
+
+
+def loss_of(twin: str, distribution: str, arguments: dict[str, Any]) -> Any:
+    x = SimpleNamespace(**arguments)
+    minibatch = Minibatch(x.obs, x.action, x.log_prob, x.old_value, x.advantage, x.target)
+    hyper = Hyper(*(place(twin, np.float32(value)) for value in Config().hyper))
+    math = TWINS[twin]
+    return ppo_loss(math, getattr(math, distribution), x.policy_params, x.value, minibatch, hyper, Config())[0]
+
+
+@twins
+@pytest.mark.parametrize("distribution", ["categorical", "gaussian"])
+@pytest.mark.parametrize("name", ["policy_params", "value", "action", "log_prob", "old_value", "advantage", "target"])
+def test_ppo_loss_refuses_a_wrong_shape(twin: str, distribution: str, name: str) -> None:
+    """A trailing axis of one is the classic: without a check, `[B] - [B, 1]` is `[B, B]`, and its mean a loss."""
+    arguments = loss_arguments(twin, distribution)
+    assert np.isfinite(float(loss_of(twin, distribution, arguments)))
+    with pytest.raises(TypeCheckError):
+        loss_of(twin, distribution, arguments | {name: arguments[name][..., None]})
+
+
+@twins
+def test_ppo_loss_refuses_integers_and_what_is_no_maths(twin: str) -> None:
+    arguments = loss_arguments(twin, "categorical")
+    with pytest.raises(TypeCheckError):
+        loss_of(twin, "categorical", arguments | {"value": arguments["action"]})
+    with pytest.raises(TypeCheckError):
+        ppo_loss(np, TWINS[twin].categorical, *[arguments["value"]] * 2, None, None, Config())
+
+
+@twins
+def test_what_is_shared_by_on_policy_algorithms_refuses_a_wrong_shape(twin: str) -> None:
+    x = place(twin, np.zeros((4, 3), np.float32))
+    flag = x > 0
+    step = SimpleNamespace(reward=x, terminated=flag, truncated=flag, episode_return=x, episode_length=x)
+    batch = Transition(x, x, x, x, x, flag, flag, x, x, x)
+    bootstrap(TWINS[twin], batch, x[0], "bootstrap")
+    for last_value in (x, x[0, :2]):
+        with pytest.raises(TypeCheckError):
+            bootstrap(TWINS[twin], batch, last_value, "bootstrap")
+    with pytest.raises(TypeCheckError):
+        make_training_batch(batch, x[0])
+    with pytest.raises(TypeCheckError):
+        to_transitions(x, x, x, x, x[:-1], step)
+
+
+# Records hold what their fields say.
+
+
+def misshapen(*rows: Any) -> list[str]:
+    """Fields whose kind or shape is not the declared one; an axis has one length in all fields of all records."""
+    with jaxtyped("context"):
+        return [
+            name
+            for record in rows
+            for name, declared in inspect.get_annotations(type(record)).items()
+            if not isinstance(getattr(record, name), declared)
+        ]
+
+
+def rolled_out(backend: str, env: str) -> tuple[Transition, Minibatch]:
+    make, _ = registry.load("ppo", backend)
+    config = replace(TINY, num_steps=5)
+    agent = make(config, envs.make(env, config.num_envs, registry.BACKENDS[backend].family))
+    state = start(agent, 0)
+
+    def records_of(state: Any) -> tuple[Transition, Minibatch]:
+        _, batch = agent.rollout(state)
+        return batch, make_training_batch(batch, batch.value)
+
+    return jax.eval_shape(records_of, state) if backend != "pytorch" else records_of(state)
+
+
+@pytest.mark.parametrize(
+    ("backend", "env"),
+    [
+        ("purejax", "gymnax/CartPole-v1"),
+        ("purejax", "gymnax/Pendulum-v1"),
+        ("pytorch", "torch/CartPole-v1"),
+        ("pytorch", "gymnax/Pendulum-v1"),
+    ],
+)
+def test_records_of_a_rollout_have_the_declared_shapes(backend: str, env: str) -> None:
+    batch, minibatch = rolled_out(backend, env)
+    assert misshapen(batch, minibatch) == []
+    assert batch.reward.shape == (5, TINY.num_envs)
+    assert misshapen(batch._replace(value=batch.terminated)) == ["value"]
+    assert misshapen(batch._replace(log_prob=minibatch.log_prob)) == ["log_prob"]
+
+
+def test_the_protocol_names_no_framework() -> None:
+    for module in (records, inspect.getmodule(Math)):
+        assert isinstance(module, ModuleType)
+        assert not {"jax", "torch", "numpy"} & {name.split(".")[0] for name in imported(module)}
+
+
+def imported(module: ModuleType) -> list[str]:
+    source = inspect.getsource(module).splitlines()
+    return [line.split()[1] for line in source if line.startswith(("import ", "from "))]
