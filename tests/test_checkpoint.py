@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 from test_contract import IN_PROCESS, built, different
 
 from benchback import checkpoint, registry
-from benchback.agent import network_of
+from benchback.agent import network_of, start
 from benchback.algorithms.ppo.loss import Minibatch
 from benchback.checkpoint import Checkpoint, CheckpointError
 from benchback.parity.subject import Subject
@@ -52,7 +52,7 @@ def test_any_backend_takes_over_any_other_s_network_and_optimiser(writer: str, r
     for name in (writer, reader):
         subject = Subject("ppo", name, "float32", {})
         agent, _ = built(name, IN_PROCESS[name])
-        state = agent.init(9, theirs)
+        state = start(agent, 9, theirs)
         assert different(theirs, network_of(agent.export(state))) == []
         state, _ = agent.learn(state, subject.place_all(minibatch()))
         after[name] = network_of(agent.export(state))

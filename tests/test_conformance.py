@@ -1,8 +1,8 @@
 """Every suite through one interface: what each of its environments must keep, and the library's own transitions.
 
 A subject says what is known of an environment; everything else is asked through `Env`, so that a suite joins by a line
-in SUBJECTS, and by a function in LIBRARIES that steps the library directly. What is special about environments that
-live in Python, the transitions of their libraries among it, is in test_host_envs.py.
+in SUBJECTS, and by a function in LIBRARIES that steps the library directly. What is special about external
+environments, the transitions of their libraries among it, is in test_python_envs.py.
 """
 
 import subprocess
@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import picture
 import pytest
 
 from benchback import envs
@@ -25,7 +26,7 @@ NUM_ENVS = 2
 SHORT = 40
 
 Policy = Callable[[np.ndarray], np.ndarray]
-"""Observations `[E, O]` -> actions."""
+"""Observations `[E, *O]` -> actions."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,10 @@ class Subject:
     """Steps after which an episode is truncated."""
     lasting: Policy
     """Ends no episode before the limit."""
-    same_start: bool = False
-    """Whether every episode begins in one state."""
+    num_starts: int | None = None
+    """Number of states in which an episode may begin; None where hardly any two are alike."""
+    image: tuple[tuple[int, ...], str] | None = None
+    """Shape and type of an observation of rank 3; None for vectors of float32."""
     tolerance: float = 1e-5
     """Of observations against the library's, where they come from differently compiled programs."""
 
@@ -61,31 +64,44 @@ def pushing(obs: np.ndarray) -> np.ndarray:
     return (steering(0.1, 0.3, 1.0, 0.5)(obs)[:, 0] > 0).astype(np.int32)
 
 
+def tracking(obs: np.ndarray) -> np.ndarray:
+    """The paddle follows the ball, as Breakout wants it."""
+    ball, paddle = obs[..., 1].sum(1).argmax(-1), obs[:, 9, :, 0].argmax(-1)
+    return np.where(ball < paddle, 1, 2 * (ball > paddle)).astype(np.int32)
+
+
+BOARD = (10, 10, 4), "bool"
+
 SUBJECTS = [
     Subject("gymnax/CartPole-v1", 500, pushing),
     Subject("torch/CartPole-v1", 500, pushing),
     Subject("gymnax/Pendulum-v1", 200, nothing(1)),
     Subject("brax/inverted_pendulum", 1000, steering(0.3, 5.0, 0.0, 0.05)),
-    Subject("navix/Navix-Empty-8x8-v0", 100, always(2), same_start=True),
-    Subject("navix/Navix-Empty-Random-6x6-v0", 100, always(0)),
+    Subject("gymnax/Breakout-MinAtar", 1000, tracking, num_starts=2, image=BOARD),
+    Subject("torch/Breakout-MinAtar", 1000, tracking, num_starts=2, image=BOARD),
+    Subject("navix/Navix-Empty-8x8-v0", 100, always(2), num_starts=1, image=((8, 8, 3), "uint8")),
+    Subject("navix/Navix-Empty-Random-6x6-v0", 100, always(0), image=((6, 6, 3), "uint8")),
     Subject("playground/CartpoleBalance", 1000, nothing(1)),
     Subject("gymnasium/CartPole-v1", 500, pushing),
     Subject("gymnasium/HalfCheetah-v5", 1000, nothing(6)),
+    Subject("gymnasium/Picture-v0", picture.LIMIT, always(0), image=(picture.SHAPE, "uint8")),
     Subject("envpool/CartPole-v1", 500, pushing),
     Subject("envpool/HalfCheetah-v4", 1000, nothing(6)),
 ]
 SLOW = [
     Subject("brax/halfcheetah", 1000, nothing(6), tolerance=1e-3),
     Subject("brax/reacher", 1000, nothing(2), tolerance=1e-3),
-    Subject("navix/Navix-DoorKey-Random-5x5-v0", 100, always(0)),
+    Subject("navix/Navix-DoorKey-Random-5x5-v0", 100, always(0), image=((5, 5, 3), "uint8")),
     Subject("playground/CheetahRun", 1000, nothing(6), tolerance=1e-3),
 ]
 # Balls roll about by chance and end an episode sooner or later: for the comparison with the library alone.
-OBSTACLES = Subject("navix/Navix-Dynamic-Obstacles-6x6-v0", 100, always(0))
+OBSTACLES = Subject("navix/Navix-Dynamic-Obstacles-6x6-v0", 100, always(0), image=((6, 6, 3), "uint8"))
+# Its episodes are too long to be played: for shapes and types alone.
+PONG = Subject("envpool/Pong-v5", 27_000, always(0), image=((4, 84, 84), "uint8"))
 
 
 def parameters(subjects: list[Subject]) -> list[Any]:
-    return [pytest.param(s, id=s.id, marks=[] if s in SUBJECTS else [pytest.mark.slow]) for s in subjects]
+    return [pytest.param(s, id=s.id, marks=[pytest.mark.slow] if s in (*SLOW, OBSTACLES) else []) for s in subjects]
 
 
 ALL = parameters([*SUBJECTS, *SLOW])
@@ -172,15 +188,15 @@ def short(subject: Subject) -> History:
     return play(subject, 0, SHORT, at_random(subject, 0))
 
 
-@pytest.mark.parametrize("subject", ALL)
+@pytest.mark.parametrize("subject", [*ALL, *parameters([PONG])])
 def test_shapes_and_types_are_as_promised(subject: Subject) -> None:
     env, (first_obs, _, step) = made(subject).env, short(subject)
-    seen = (NUM_ENVS, env.observation_size)
+    shape, dtype = subject.image or ((env.observation_size,), "float32")
     assert (env.id, env.num_envs, env.actions.kind) == (subject.id, NUM_ENVS, envs.kind(subject.id))
-    assert first_obs.shape == seen
-    assert step.obs.shape == step.final_obs.shape == (SHORT, *seen)
-    assert first_obs.dtype == step.obs.dtype == step.final_obs.dtype
-    assert first_obs.dtype == (np.uint8 if subject.id.startswith("navix/") else np.float32)
+    assert env.observation_shape == shape
+    assert first_obs.shape == (NUM_ENVS, *shape)
+    assert step.obs.shape == step.final_obs.shape == (SHORT, NUM_ENVS, *shape)
+    assert first_obs.dtype == step.obs.dtype == step.final_obs.dtype == dtype
     assert np.isfinite(step.obs).all()
     assert np.isfinite(step.final_obs).all()
     plain = (step.reward, step.terminated, step.truncated, step.episode_return, step.episode_length)
@@ -188,12 +204,24 @@ def test_shapes_and_types_are_as_promised(subject: Subject) -> None:
     assert [field.dtype.kind for field in plain] == ["f", "b", "b", "f", "i"]
 
 
+@pytest.mark.parametrize("subject", parameters([s for s in (*SUBJECTS, PONG) if s.image and s.id[:5] != "torch"]))
+def test_an_image_served_to_torch_keeps_its_shape_and_type(subject: Subject) -> None:
+    """Over DLPack from a JAX environment, as a view of NumPy's array from an external one."""
+    env = envs.make(subject.id, NUM_ENVS, "torch")
+    shape, dtype = subject.image or ()
+    state, noise = env.reset(env.random(0)), env.draw(env.random(1), 1)[0]
+    following, step = env.step(state, native(env, np.zeros(NUM_ENVS, np.int32)), noise)
+    assert env.observation_shape == shape
+    for obs in (state.obs, following.obs, step.obs, step.final_obs):
+        assert (tuple(obs.shape), str(obs.dtype)) == ((NUM_ENVS, *shape), f"torch.{dtype}")
+
+
 @pytest.mark.parametrize("subject", ALL)
 def test_equal_seeds_reproduce_and_others_differ(subject: Subject) -> None:
     again, other = (play(subject, seed, SHORT, at_random(subject, 0)) for seed in (0, 7))
     for a, b in zip(short(subject).step, again.step, strict=True):
         np.testing.assert_array_equal(a, b)
-    if not subject.same_start:
+    if subject.num_starts is None:
         assert (other.first_obs != again.first_obs).any()
 
 
@@ -222,7 +250,7 @@ def test_final_observations_are_of_the_episode_that_ended(subject: Subject) -> N
     done = step.terminated | step.truncated
     np.testing.assert_array_equal(step.obs[~done], step.final_obs[~done])
     assert done.any()
-    assert (step.obs[done] != step.final_obs[done]).any(axis=1).all()
+    assert (step.obs[done] != step.final_obs[done]).reshape(done.sum(), -1).any(axis=1).all()
 
 
 @pytest.mark.parametrize("subject", ALL)
@@ -230,7 +258,7 @@ def test_every_episode_begins_afresh(subject: Subject) -> None:
     first_obs, _, step = whole_episodes(subject)
     begun = np.concatenate([first_obs, step.obs[step.truncated]])
     assert len(begun) == 2 * NUM_ENVS
-    assert len(np.unique(begun, axis=0)) == (1 if subject.same_start else len(begun))
+    assert len(np.unique(begun, axis=0)) == (subject.num_starts or len(begun))
 
 
 @pytest.mark.parametrize("subject", ALL)
@@ -290,18 +318,18 @@ def of_simulation(library: Any) -> Library:
 def of_brax(name: str) -> Library:
     import brax.envs
 
-    from benchback.envs.physics import quietly
+    from benchback.envs.physics import without_warnings
 
-    with quietly():
+    with without_warnings():
         return of_simulation(brax.envs.get_environment(name, backend="spring"))
 
 
 def of_playground(name: str) -> Library:
     from mujoco_playground import registry
 
-    from benchback.envs.physics import quietly
+    from benchback.envs.physics import without_warnings
 
-    with quietly():
+    with without_warnings():
         return of_simulation(registry.load(name, config_overrides={"impl": "jax"}))
 
 
@@ -337,15 +365,15 @@ def test_trajectories_are_those_of_the_library(subject: Subject) -> None:
     noise = env.draw(env.random(1), SHORT)
     for e, key in enumerate(jax.random.split(env.random(0), NUM_ENVS)):
         obs, state = library.reset(key)
-        np.testing.assert_allclose(ours.first_obs[e], np.ravel(obs), **near)
+        np.testing.assert_allclose(ours.first_obs[e], obs, **near)
         for t in range(SHORT):
             obs, state, reward, terminated = library.step(noise[t, 0, e], state, ours.action[t, e])
-            np.testing.assert_allclose(ours.step.final_obs[t, e], np.ravel(obs), **near)
+            np.testing.assert_allclose(ours.step.final_obs[t, e], obs, **near)
             np.testing.assert_allclose(ours.step.reward[t, e], reward, **near)
             assert ours.step.terminated[t, e] == bool(terminated)
             if terminated:
                 obs, state = library.reset(noise[t, 1, e])
-            np.testing.assert_allclose(ours.step.obs[t, e], np.ravel(obs), **near)
+            np.testing.assert_allclose(ours.step.obs[t, e], obs, **near)
 
 
 def test_some_short_histories_hold_ended_episodes() -> None:
@@ -395,7 +423,7 @@ def registered(suite: str) -> set[str]:
 
 @pytest.mark.parametrize("suite", ["brax", "navix", "playground"])
 def test_names_are_those_of_the_library(suite: str) -> None:
-    made(next(s for s in SUBJECTS if s.id.startswith(suite)))  # imports it quietly
+    made(next(s for s in SUBJECTS if s.id.startswith(suite)))  # imports it without_warnings
     assert set(envs.SUITES[suite]) == registered(suite)
 
 
@@ -422,4 +450,4 @@ def test_every_environment_can_be_made_and_stepped(id: str) -> None:
 
     _, step = jax.eval_shape(both, jax.random.key(0))
     assert env.actions.kind == envs.kind(id)
-    assert step.obs.shape == (NUM_ENVS, env.observation_size)
+    assert step.obs.shape == (NUM_ENVS, *env.observation_shape)

@@ -10,7 +10,7 @@ import pytest
 from conftest import TINY
 
 from benchback import envs, registry
-from benchback.agent import Agent, Backend
+from benchback.agent import Agent, Backend, start
 from benchback.train import advance
 
 IN_PROCESS = {name: spec.best for name, spec in registry.BACKENDS.items()} | {"pytorch": "env_jit"}
@@ -25,7 +25,7 @@ def built(name: str, mode: str, unit: str = "phase") -> tuple[Agent, Backend]:
 
 
 def trained(agent: Agent, seed: int, iterations: int = 2) -> dict[str, np.ndarray]:
-    state = agent.init(seed, None)
+    state = start(agent, seed)
     for _ in range(iterations):
         state, _ = advance(agent, state)
     return agent.export(state)
@@ -48,7 +48,7 @@ def test_equal_seeds_reproduce_bit_for_bit_and_seeds_differ(name: str) -> None:
 @pytest.mark.parametrize("name", registry.BACKENDS)
 def test_exported_weights_are_copies(name: str) -> None:
     agent, _ = built(name, IN_PROCESS[name])
-    state = agent.init(1, None)
+    state = start(agent, 1)
     exported = agent.export(state)
     before = {key: array.copy() for key, array in exported.items()}
     for _ in range(2):
@@ -61,17 +61,17 @@ def test_exported_weights_are_copies(name: str) -> None:
 def test_transplanted_weights_are_what_is_exported(name: str) -> None:
     agent, _ = built(name, IN_PROCESS[name])
     weights = trained(agent, seed=1)
-    assert different(weights, agent.export(agent.init(5, weights))) == []
+    assert different(weights, agent.export(start(agent, 5, weights))) == []
 
 
 @pytest.mark.parametrize("name", registry.BACKENDS)
 def test_rollout_learns_nothing_and_update_leaves_the_environment_alone(name: str) -> None:
     agent, _ = built(name, IN_PROCESS[name])
-    state = agent.init(1, None)
-    start = agent.export(state)
+    state = start(agent, 1)
+    before = agent.export(state)
     state, batch = agent.rollout(state)
     after_rollout = agent.export(state)
-    assert all(key == "rng" or key.startswith("env/") for key in different(start, after_rollout))
+    assert all(key == "rng" or key.startswith("env/") for key in different(before, after_rollout))
     state, _ = agent.update(state, batch)
     changed = different(after_rollout, agent.export(state))
     assert "actor/0/kernel" in changed
@@ -83,7 +83,7 @@ def test_float_hyper_parameters_are_data(name: str) -> None:
     """A state with another learning rate learns otherwise, and nothing is compiled for it."""
     agent, backend = built(name, IN_PROCESS[name])
     usual = trained(agent, seed=1)
-    state = with_learning_rate(agent.init(1, None), 0.1)
+    state = with_learning_rate(start(agent, 1), 0.1)
     compiles = backend.compiles()
     for _ in range(2):
         state, _ = advance(agent, state)
@@ -119,7 +119,7 @@ def with_learning_rate(state: Any, value: float) -> Any:
 def test_compiling_modes_really_compile_once(name: str, mode: str) -> None:
     built.cache_clear()
     agent, backend = built(name, mode)
-    state = agent.init(1, None)
+    state = start(agent, 1)
     counts = []
     for _ in range(3):
         before = backend.compiles()
@@ -133,7 +133,7 @@ def test_compiling_modes_really_compile_once(name: str, mode: str) -> None:
 @pytest.mark.parametrize("name", [name for name, spec in registry.BACKENDS.items() if spec.family == "jax"])
 def test_a_chunk_is_one_program(name: str) -> None:
     agent, backend = built(name, IN_PROCESS[name], "chunk")
-    state = agent.init(1, None)
+    state = start(agent, 1)
     before = backend.compiles()
     state, metrics = agent.iterate(state)
     backend.block(metrics)
@@ -144,7 +144,7 @@ def test_a_chunk_is_one_program(name: str) -> None:
 @pytest.mark.parametrize("name", registry.BACKENDS)
 def test_metrics_have_the_same_names_in_every_backend(name: str) -> None:
     agent, backend = built(name, IN_PROCESS[name])
-    _, metrics = advance(agent, agent.init(1, None))
+    _, metrics = advance(agent, start(agent, 1))
     fetched = backend.fetch(metrics)
     assert set(fetched) == {
         "loss",
@@ -169,5 +169,5 @@ def test_switches_of_the_algorithm_run(name: str, config: Any) -> None:
     make, backend = registry.load("ppo", name)
     env = envs.make("gymnax/CartPole-v1", config.num_envs, registry.BACKENDS[name].family)
     agent = registry.execute(make(config, env), backend, IN_PROCESS[name], "phase")
-    _, metrics = advance(agent, agent.init(0, None))
+    _, metrics = advance(agent, start(agent, 0))
     assert np.isfinite(backend.fetch(metrics)["loss"])

@@ -15,6 +15,7 @@ from flax import linen, nnx
 from test_programs import JAX_FAMILY
 
 from benchback import envs, registry
+from benchback.agent import start
 from benchback.backends.kernel_gradients import fast_gradients, over_rows
 
 ROWS = 48
@@ -163,5 +164,5 @@ def test_every_agent_differentiates_its_networks_so(name: str, algorithm: str) -
     config = registry.config(algorithm)(num_envs=2, num_steps=8, hidden_sizes=(6, 5))
     env = envs.make("gymnax/Pendulum-v1" if algorithm == "td3" else "gymnax/CartPole-v1", config.num_envs, "jax")
     agent = registry.execute(make(config, env), backend, registry.BACKENDS[name].best, "iteration")
-    program = jax.jit(agent.iterate).lower(agent.init(0, None)).as_text()
+    program = jax.jit(agent.iterate).lower(start(agent, 0)).as_text()
     assert program.count("optimization_barrier") == KERNELS[algorithm]

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from benchback import registry
+from benchback.agent import start
 from benchback.errors import InputError
 from benchback.measure import micro
 from benchback.measure.micro.campaign import Found, Plan, Sample, WorkerFailed, hollow, plan_for, worker
@@ -50,8 +51,8 @@ def test_an_update_changes_the_weights() -> None:
 
     config = Config(num_envs=4, num_steps=1, num_epochs=1, num_minibatches=1, hidden_sizes=(8, 8))
     agent = backend.modes["jit"](make(config, envs.make("gymnax/CartPole-v1", 4, "jax")))
-    before = agent.export(agent.init(0, None))
-    state, metrics = learning(agent, 0)(agent.init(0, None))
+    before = agent.export(start(agent, 0))
+    state, metrics = learning(agent, 0)(start(agent, 0))
     after = agent.export(state)
     assert any(not np.array_equal(before[name], after[name]) for name in before if name.startswith("actor/"))
     assert backend.fetch(metrics)["grad_norm"] > 0
@@ -65,7 +66,7 @@ def test_a_hollow_twin_has_as_many_arrays() -> None:
     def names(hidden: tuple[int, ...]) -> set[str]:
         config = Config(num_envs=1, num_steps=1, num_epochs=1, num_minibatches=1, hidden_sizes=hidden)
         agent = make(config, envs.make("gymnax/CartPole-v1", 1, "jax"))
-        return set(agent.export(agent.init(0, None)))
+        return set(agent.export(start(agent, 0)))
 
     assert names(HOLLOW) == names((64, 64))
     assert hollow(SUBJECT) == replace(SUBJECT, batch=1, hidden=HOLLOW)

@@ -194,7 +194,7 @@ def unscaled_head(right: Any) -> Any:
 @pytest.mark.parametrize(("backend", "builder"), [("purejax", "init_mlp"), ("pytorch", "MLP")])
 def test_unscaled_last_layer_is_caught(backend: str, builder: str, mutate: Callable[..., None]) -> None:
     assert caught_without_mistake(backend, "L0") == []
-    mutate(f"benchback.algorithms.ppo.{backend}", builder, unscaled_head)
+    mutate(f"benchback.backends.{backend}", builder, unscaled_head)
     assert {row.quantity.removesuffix("/box") for row in caught(backend, "L0")} == {"initial_kernel"}
 
 
@@ -227,5 +227,5 @@ def test_biases_that_do_not_start_at_zero_are_caught(
     backend: str, builder: str, wrong: Wrong, mutate: Callable[..., None]
 ) -> None:
     assert caught_without_mistake(backend, "L0") == []
-    mutate(f"benchback.algorithms.ppo.{backend}", builder, wrong)
+    mutate(f"benchback.backends.{backend}", builder, wrong)
     assert {row.quantity.removesuffix("/box") for row in caught(backend, "L0")} == {"initial_bias"}

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from flax.nnx import graphlib
 
-from benchback.agent import Agent, Metrics, Weights
+from benchback.agent import Agent, Metrics, Weights, start
 from benchback.algorithms.ppo import linen, nnx
 from benchback.algorithms.ppo.config import Config
 from benchback.algorithms.ppo.loss import Minibatch
@@ -53,7 +53,7 @@ class Run(NamedTuple):
 def run(mode: str, unit: str) -> Run:
     """A few iterations from weights that linen made, then three more calls where they are cheap."""
     agent = backend.modes[mode](backend.units[unit](nnx.make(CONFIG, environment()), ITERATIONS))
-    state = agent.init(0, linen_weights(0))
+    state = start(agent, 0, linen_weights(0))
     compiles, fetched, live_arrays = [backend.compiles()], [], []
     for _ in range(1 if unit == "chunk" else ITERATIONS):
         state, metrics = advance(agent, state)
@@ -84,7 +84,7 @@ def environment() -> Env:
 @cache
 def linen_weights(seed: int) -> Weights:
     agent = linen.make(CONFIG, environment())
-    return agent.export(agent.init(seed, None))
+    return agent.export(start(agent, seed))
 
 
 @cache
@@ -135,18 +135,18 @@ def test_repeated_calls_leave_no_arrays_behind(mode: str, unit: str) -> None:
 @pytest.mark.parametrize(("mode", "walks"), [("jit", True), *((mode, False) for mode in COMPILING[1:])])
 def test_only_jit_walks_the_state_object_at_each_call(mode: str, walks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     agent = backend.modes[mode](nnx.make(CONFIG, environment()))
-    state = agent.init(0, linen_weights(0))
-    agent.act(state, minibatch(0).obs)
+    state = start(agent, 0, linen_weights(0))
+    agent.act(state, (), minibatch(0).obs)
     walked, flatten = [], graphlib.flatten
     monkeypatch.setattr(graphlib, "flatten", lambda *a, **k: walked.append(a) or flatten(*a, **k))
-    agent.act(state, minibatch(0).obs)
+    agent.act(state, (), minibatch(0).obs)
     assert bool(walked) == walks
 
 
 def test_equal_weights_and_keys_give_linens_actions_and_weights() -> None:
     reference = xla.jit(linen.make(CONFIG, environment()))
     agent = backend.modes["split"](nnx.make(CONFIG, environment()))
-    expected, actual = reference.init(0, linen_weights(0)), agent.init(0, linen_weights(0))
+    expected, actual = start(reference, 0, linen_weights(0)), start(agent, 0, linen_weights(0))
     for _ in range(ITERATIONS):
         expected, expected_batch = reference.rollout(expected)
         actual, batch = agent.rollout(actual)
@@ -160,7 +160,7 @@ def test_equal_weights_and_keys_give_linens_actions_and_weights() -> None:
 def test_the_program_does_linens_work_and_no_more() -> None:
     reference = xla.jit(xla.chunk(linen.make(CONFIG, environment()), ITERATIONS))
     agent = backend.modes["split"](backend.units["chunk"](nnx.make(CONFIG, environment()), ITERATIONS))
-    expected, actual = (a.iterate.lower(a.init(0, None)).cost_analysis() for a in (reference, agent))
+    expected, actual = (a.iterate.lower(start(a, 0)).cost_analysis() for a in (reference, agent))
     assert actual["flops"] == pytest.approx(expected["flops"], rel=1e-3)
     assert actual["bytes accessed"] == pytest.approx(expected["bytes accessed"], rel=1e-2)
 
@@ -169,8 +169,8 @@ def test_the_program_does_linens_work_and_no_more() -> None:
 def test_two_state_objects_taken_in_turn_do_not_mix(mode: str) -> None:
     reference = xla.jit(linen.make(CONFIG, environment()))
     agent = backend.modes[mode](nnx.make(CONFIG, environment()))
-    actual = {seed: agent.init(seed, linen_weights(seed)) for seed in (0, 1)}
-    expected = {seed: reference.init(seed, linen_weights(seed)) for seed in actual}
+    actual = {seed: start(agent, seed, linen_weights(seed)) for seed in (0, 1)}
+    expected = {seed: start(reference, seed, linen_weights(seed)) for seed in actual}
     for step in range(3):
         for seed in actual:
             actual[seed], _ = agent.learn(actual[seed], minibatch(step))
@@ -181,7 +181,7 @@ def test_two_state_objects_taken_in_turn_do_not_mix(mode: str) -> None:
 
 def test_cached_partial_binds_another_state_object_without_compiling() -> None:
     agent = backend.modes["cached_partial"](nnx.make(CONFIG, environment()))
-    first, second = (agent.init(seed, linen_weights(seed)) for seed in (0, 1))
+    first, second = (start(agent, seed, linen_weights(seed)) for seed in (0, 1))
     agent.learn(first, minibatch(0))
     compiles = backend.compiles()
     agent.learn(second, minibatch(0))
@@ -193,7 +193,7 @@ def test_a_binding_ends_with_its_state_object(mode: str) -> None:
     agent = backend.modes[mode](nnx.make(CONFIG, environment()))
     live_arrays = []
     for seed in (0, 1, 0):
-        agent.learn(agent.init(seed, linen_weights(seed)), minibatch(0))
+        agent.learn(start(agent, seed, linen_weights(seed)), minibatch(0))
         gc.collect()
         live_arrays.append(len(jax.live_arrays()))
     assert live_arrays[2] == live_arrays[1]

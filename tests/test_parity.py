@@ -258,7 +258,7 @@ def test_a_normalised_rollout_is_clipped_on_both_counts_and_no_environment_is_li
     random = np.random.default_rng(3)
     weights, before = cases.acquainted(cases.network(random, "box"), cases.NORMALISED, random)
     batch = cases.transitions(weights, cases.NORMALISED, random)
-    for x in (oracle.visible(weights, batch.obs), oracle.scaled(weights, batch.reward)):
+    for x in (oracle.normalise_obs(weights, batch.obs), oracle.scaled(weights, batch.reward)):
         assert 0 < (np.abs(x) == 10).mean() < 0.1
     spread = before[0].obs.mean(0).std(0)
     assert (spread > 0.5).all()

@@ -3,6 +3,7 @@
 import json
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from itertools import islice, pairwise
 from pathlib import Path
@@ -15,14 +16,14 @@ from conftest import TINY
 from PIL import Image
 
 from benchback import checkpoint, run_dir
-from benchback.agent import Weights
+from benchback.agent import Weights, start
 from benchback.backends import xla
 from benchback.checkpoint import Checkpoint
 from benchback.errors import InputError
 from benchback.evaluate import evaluate
 from benchback.run import Run, build
 from benchback.tools import play
-from benchback.tools.play import gymnasium, video
+from benchback.tools.play import gymnasium, gymnax, steps, video
 
 
 @cache
@@ -30,7 +31,7 @@ def fresh(env: str, backend: str = "purejax", mode: str = "best") -> tuple[Run, 
     """A run that has learnt nothing yet, and its weights."""
     run = Run(TINY, env=env, backend=backend, mode=mode)
     agent, _ = build(run)
-    return run, agent.export(agent.init(0, None))
+    return run, agent.export(start(agent, 0))
 
 
 def frames_of(path: Path, height: int = 400, width: int = 600) -> list[np.ndarray]:
@@ -90,6 +91,28 @@ def test_gymnasium_draws_what_the_policy_does_there() -> None:
     assert frames[ends[0] + 1].episode_return == 1
     assert frames[0].image.shape == (400, 600, 3)
     assert changes([frame.image for frame in frames]) > 20
+
+
+@pytest.mark.parametrize("drawn_by", [gymnax, gymnasium])
+def test_memory_begins_anew_with_every_episode(drawn_by: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent that counts its steps in its memory counts those of the episode."""
+    remembered: list[int] = []
+
+    def counting(*arguments: Any) -> Any:
+        agent, *rest = player(*arguments)
+
+        def act(state: Any, memory: int, obs: Any) -> tuple[int, Any]:
+            remembered.append(memory)
+            return memory + 1, agent.act(state, (), obs)[1]
+
+        return replace(agent, act=act, initial_memory=lambda num_envs: 0), *rest
+
+    player = steps._player
+    monkeypatch.setattr(steps, "_player", counting)
+    with xla.optimising(False):
+        frames = list(islice(drawn_by.film(*fresh("gymnax/CartPole-v1"), seed=0).frames, 40))
+    assert any(frame.ended for frame in frames)
+    assert remembered == [frame.episode_return - 1 for frame in frames]
 
 
 def test_actions_fit_the_space() -> None:

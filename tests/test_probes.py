@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from benchback import envs
+from benchback.agent import start
 from benchback.algorithms.ppo.config import Config
 from benchback.registry import BACKENDS, execute, load
 from benchback.train import advance
@@ -52,11 +53,11 @@ def learnt(backend_name: str, probe: str, config: Config = CONFIG) -> Learnt:
     make, backend = load("ppo", backend_name)
     env = envs.make(f"probe/{probe}", config.num_envs, BACKENDS[backend_name].family)
     agent = execute(make(config, env), backend, MODES[backend_name], "phase")
-    state = agent.init(0, None)
+    state = start(agent, 0)
     for _ in range(config.num_iterations):
         state, _ = advance(agent, state)
     state, batch = agent.rollout(state)
-    action = agent.act(state, batch.obs[0])
+    _, action = agent.act(state, (), batch.obs[0])
     return Learnt(backend.fetch(batch), backend.fetch({"action": action})["action"])
 
 

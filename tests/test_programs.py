@@ -9,6 +9,7 @@ from conftest import TINY
 from test_contract import IN_PROCESS, built
 
 from benchback import envs, registry
+from benchback.agent import start
 from benchback.math.jax import minibatch_indices
 
 JAX_FAMILY = [name for name, spec in registry.BACKENDS.items() if spec.family == "jax"]
@@ -33,7 +34,7 @@ def test_whole_training_has_no_host_callback_and_no_sort(name: str) -> None:
     make, backend = registry.load("ppo", name)
     agent = make(TINY, envs.make("gymnax/CartPole-v1", TINY.num_envs, "jax"))
     agent = backend.units["chunk"](agent, TINY.num_iterations)
-    found = primitives(jax.make_jaxpr(agent.iterate)(agent.init(0, None)).jaxpr)
+    found = primitives(jax.make_jaxpr(agent.iterate)(start(agent, 0)).jaxpr)
     assert {"scan", "dot_general"} <= found
     assert not {name for name in found if "callback" in name or "sort" in name}
 
@@ -43,14 +44,14 @@ def test_metrics_do_not_grow_with_the_steps_of_an_iteration(name: str) -> None:
     make, backend = registry.load("ppo", name)
     agent = make(TINY, envs.make("gymnax/CartPole-v1", TINY.num_envs, "jax"))
     agent = backend.units["chunk"](agent, 3)
-    _, metrics = jax.eval_shape(agent.iterate, agent.init(0, None))
+    _, metrics = jax.eval_shape(agent.iterate, start(agent, 0))
     assert {x.shape for x in jax.tree.leaves(metrics)} == {(3,)}
 
 
 @pytest.mark.parametrize("name", JAX_FAMILY)
 def test_the_state_is_donated(name: str) -> None:
     agent, backend = built(name, IN_PROCESS[name], "chunk")
-    state = agent.init(0, None)
+    state = start(agent, 0)
     before = [x for x in jax.tree.leaves(state) if x.ndim == 2 and x.dtype == jnp.float32]
     assert before
     state, metrics = agent.iterate(state)

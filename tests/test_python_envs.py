@@ -1,4 +1,4 @@
-"""Environments that live in Python: the transitions of their libraries, and every backend stepping them."""
+"""External environments, which live in Python: the transitions of their libraries, and every backend stepping them."""
 
 import importlib
 import os
@@ -14,13 +14,14 @@ import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
+import picture  # noqa: F401  (registers an environment of images)
 import pytest
 import torch
 from conftest import TINY
 from test_contract import IN_PROCESS
 
 from benchback import envs, registry
-from benchback.agent import network_of
+from benchback.agent import network_of, start
 from benchback.algorithms.ppo.config import Config
 from benchback.backends import xla
 from benchback.envs.interface import Step
@@ -46,19 +47,26 @@ def actions_for(actions: Any, num_steps: int) -> np.ndarray:
 
 def played(id: str, action: np.ndarray | None = None, num_steps: int = 0, seed: int = SEED) -> tuple[Any, Any, Step]:
     """First observations, actions and the outcome of all steps; stacked last, so that nothing may be overwritten."""
-    host = envs.make_host(id, NUM_ENVS)
-    action = actions_for(host.copies.actions, num_steps) if action is None else action
-    turn, first = host.reset(seed)
+    external = envs.make_external(id, NUM_ENVS)
+    action = actions_for(external.copies.actions, num_steps) if action is None else action
+    step_index, first = external.reset(seed)
     steps = []
     for chosen in action:
-        turn, step = host.step(turn, chosen)
+        step_index, step = external.step(step_index, chosen)
         steps.append(step)
     return first, action, Step(*map(np.stack, zip(*steps, strict=True)))
 
 
 @pytest.mark.parametrize(
     ("name", "num_steps"),
-    [("CartPole-v1", 150), ("MountainCar-v0", 205), ("FrozenLake-v1", 60), ("HalfCheetah-v5", 1003), ("Hopper-v5", 60)],
+    [
+        ("CartPole-v1", 150),
+        ("MountainCar-v0", 205),
+        ("FrozenLake-v1", 60),
+        ("HalfCheetah-v5", 1003),
+        ("Hopper-v5", 60),
+        ("Picture-v0", 60),
+    ],
 )
 def test_transitions_are_those_of_gymnasium(
     name: str, num_steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -72,22 +80,22 @@ def test_transitions_are_those_of_gymnasium(
         env = gymnasium.make(name)
         space = env.observation_space
 
-        def flat(obs: Any, space: Any = space) -> np.ndarray:
-            return gymnasium.spaces.flatten(space, obs).astype(np.float32)
+        def encoded(obs: Any, space: Any = space) -> np.ndarray:
+            return obs.astype(first.dtype) if isinstance(space, gymnasium.spaces.Box) else np.eye(space.n)[obs]
 
-        np.testing.assert_array_equal(first[e], flat(env.reset(seed=seed)[0]))
+        np.testing.assert_array_equal(first[e], encoded(env.reset(seed=seed)[0]))
         for t in range(num_steps):
             taken = action[t, e]
             if isinstance(env.action_space, gymnasium.spaces.Box):
                 taken = np.clip(taken, env.action_space.low, env.action_space.high)
             obs, reward, terminated, truncated, _ = env.step(taken)
-            np.testing.assert_array_equal(found.final_obs[t, e], flat(obs))
+            np.testing.assert_array_equal(found.final_obs[t, e], encoded(obs))
             assert found.reward[t, e] == np.float32(reward)
             assert (found.terminated[t, e], found.truncated[t, e]) == (terminated, truncated)
             if terminated or truncated:
                 ended += 1
                 obs, _ = env.reset()
-            np.testing.assert_array_equal(found.obs[t, e], flat(obs))
+            np.testing.assert_array_equal(found.obs[t, e], encoded(obs))
     assert ended
 
 
@@ -99,18 +107,18 @@ def test_transitions_are_those_of_envpool(name: str, num_steps: int) -> None:
     ended = 0
     for e, seed in enumerate((np.random.SeedSequence(SEED).generate_state(NUM_ENVS) >> 1).tolist()):
         pool = envpool.make(name, "gymnasium", num_envs=1, seed=[seed], num_threads=1)
-        np.testing.assert_array_equal(first[e], pool.reset()[0].ravel().astype(first.dtype))
+        np.testing.assert_array_equal(first[e], pool.reset()[0][0].astype(first.dtype))
         for t in range(num_steps):
             taken = np.clip(action[t, e], -1, 1) if action.ndim == 3 else action[t, e]
             obs, reward, terminated, truncated, _ = pool.step(taken[None])
-            np.testing.assert_array_equal(found.final_obs[t, e], obs.ravel().astype(first.dtype))
+            np.testing.assert_array_equal(found.final_obs[t, e], obs[0].astype(first.dtype))
             assert found.reward[t, e] == reward[0]
             assert (found.terminated[t, e], found.truncated[t, e]) == (terminated[0], truncated[0])
             if terminated[0] or truncated[0]:
                 ended += 1
                 obs, reward, *_ = pool.step(taken[None])
                 assert reward[0] == 0
-            np.testing.assert_array_equal(found.obs[t, e], obs.ravel().astype(first.dtype))
+            np.testing.assert_array_equal(found.obs[t, e], obs[0].astype(first.dtype))
     assert ended or name == "Pong-v5"
     assert first.dtype == (np.uint8 if name == "Pong-v5" else np.float32)
 
@@ -141,9 +149,9 @@ def through(framework: str, id: str, action: np.ndarray) -> tuple[Any, list[Any]
 
 
 @pytest.mark.parametrize("framework", ["jax", "torch"])
-@pytest.mark.parametrize("id", [CARTPOLE, "gymnasium/Hopper-v5", "envpool/Pong-v5"])
+@pytest.mark.parametrize("id", [CARTPOLE, "gymnasium/Hopper-v5", "gymnasium/Picture-v0", "envpool/Pong-v5"])
 def test_arrays_cross_unchanged_and_are_counted(framework: str, id: str) -> None:
-    action = actions_for(envs.make_host(id, 1).copies.actions, 30)
+    action = actions_for(envs.make_external(id, 1).copies.actions, 30)
     env, found = through(framework, id, action)
     # The seed is the framework's own: Python is asked for that of its first state.
     key = jax.random.bits(jax.random.key(3)) if framework == "jax" else None
@@ -152,9 +160,9 @@ def test_arrays_cross_unchanged_and_are_counted(framework: str, id: str) -> None
     for ours, theirs in zip(found, expected, strict=True):
         assert str(ours.dtype).removeprefix("torch.") == str(theirs.dtype)
         np.testing.assert_array_equal(np.asarray(ours), theirs)
-    assert env.host.crossings.transfers == 2 * 30
-    assert env.host.crossings.bytes >= action.nbytes + expected.final_obs.nbytes
-    assert env.host.crossings.seconds > 0
+    assert env.external.transfer_stats.transfers == 2 * 30
+    assert env.external.transfer_stats.bytes >= action.nbytes + expected.final_obs.nbytes
+    assert env.external.transfer_stats.seconds > 0
 
 
 @pytest.mark.parametrize("framework", ["jax", "torch"])
@@ -178,7 +186,7 @@ def built(name: str, unit: str = "phase") -> tuple[Any, Any]:
 @cache
 def initial_weights() -> Any:
     agent, _ = built("linen")
-    return network_of(agent.export(agent.init(0, None)))
+    return network_of(agent.export(start(agent, 0)))
 
 
 def iterated(name: str, state: Any, iterations: int) -> tuple[Any, list[np.ndarray], Any]:
@@ -198,7 +206,7 @@ def iterated(name: str, state: Any, iterations: int) -> tuple[Any, list[np.ndarr
 def first_iterations(name: str) -> tuple[list[np.ndarray], Any, Any]:
     """Actions and metrics of two iterations from common weights, and what is exported after them."""
     agent, _ = built(name)
-    state, actions, metrics = iterated(name, agent.init(0, initial_weights()), 2)
+    state, actions, metrics = iterated(name, start(agent, 0, initial_weights()), 2)
     return actions, metrics, agent.export(state)
 
 
@@ -217,7 +225,7 @@ def test_a_resumed_run_goes_on_with_new_episodes(name: str) -> None:
     assert not [x for x in weights if x.startswith("env/")]
     agent, backend = built(name)
     compiles = backend.compiles()
-    state, actions, metrics = iterated(name, agent.init(0, weights), 1)
+    state, actions, metrics = iterated(name, start(agent, 0, weights), 1)
     assert int(agent.export(state)["adam/count"]) == 3 * TINY.updates_per_iteration
     assert metrics[0]["grad_norm"] > 0
     # The stream of actions goes on where it was, the episodes do not.
@@ -236,7 +244,7 @@ def test_a_policy_can_be_played_in_python(name: str) -> None:
 def test_one_program_of_many_iterations_steps_it_as_often() -> None:
     agent, backend = built("purejax", "chunk")
     with xla.optimising(False):
-        state, metrics = agent.iterate(agent.init(0, initial_weights()))
+        state, metrics = agent.iterate(start(agent, 0, initial_weights()))
     _, expected, weights = first_iterations("purejax")
     found = backend.fetch(metrics)
     for i in range(2):
@@ -271,7 +279,7 @@ state, seen = jax.jit(env.reset)(jax.random.key(0)), []
 for i in range(4):  # not waited for: the next program is asked for while this one calls back
     state, step = play(state, jax.random.key(i))
     seen.append(step.truncated.sum())
-print(int(sum(seen)), env.host.crossings.transfers)
+print(int(sum(seen)), env.external.transfer_stats.transfers)
 """
 
 
@@ -343,7 +351,7 @@ def test_kinds_are_known_before_anything_is_made() -> None:
     )
     said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     assert said.split() == ["box", "discrete"]
-    for suite in envs.HOSTS:
+    for suite in envs.EXTERNAL:
         module = importlib.import_module(f"benchback.envs.{suite}")
         assert {name: module.kind(name) for name in envs.SUITES[suite]} == {
             name: envs.kind(f"{suite}/{name}") for name in envs.SUITES[suite]

@@ -31,7 +31,7 @@ def skilful(name: str, obs: Tensor) -> Tensor:
         return 2 * (obs[:, 5] > 0).long()
     if name == "MountainCar-v0":
         return 2 * (obs[:, 1] >= 0).long()
-    plane = obs.reshape(E, 10, 10, 4).long()
+    plane = obs.long()
     ball, paddle = plane[..., 1].sum(1).argmax(-1), plane[:, 9, :, 0].argmax(-1)
     return (ball < paddle) + 2 * (ball > paddle).long()
 
@@ -88,7 +88,7 @@ def gymnax_step(name: str, inner: Any, time: np.ndarray, action: np.ndarray) -> 
 
     def one(state: Any, action: Any) -> tuple[Any, ...]:
         obs, state, reward, terminated, _ = environment.step_env(jax.random.key(0), state, action, params)
-        return obs.ravel(), state, reward, terminated, environment.is_truncated(state, params)
+        return obs, state, reward, terminated, environment.is_truncated(state, params)
 
     step: Callable[..., Any] = jax.vmap(one)
     for _ in range(action.ndim - 1):
@@ -150,8 +150,9 @@ def test_starts_follow_gymnax_distribution(name: str) -> None:
     env = make(name, n)
     ours = env.reset(env.random(0)).obs.numpy().astype(float)
     environment, params = gymnax.make(name)
-    theirs = jax.vmap(lambda key: environment.reset_env(key, params)[0].ravel())(jax.random.split(jax.random.key(0), n))
-    for x, y in zip(ours.T, np.asarray(theirs, float).T, strict=True):
+    theirs = jax.vmap(lambda key: environment.reset_env(key, params)[0])(jax.random.split(jax.random.key(0), n))
+    assert ours.shape == theirs.shape
+    for x, y in zip(ours.reshape(n, -1).T, np.asarray(theirs, float).reshape(n, -1).T, strict=True):
         grid = np.sort(np.concatenate([x, y]))
         distance = np.searchsorted(np.sort(x), grid, "right") - np.searchsorted(np.sort(y), grid, "right")
         assert np.abs(distance).max() / n < 0.05  # Kolmogorov and Smirnov: exceeded once in 10,000 trials
@@ -211,5 +212,5 @@ def test_a_step_keeps_types_and_leaves_its_arguments_alone(name: str) -> None:
     for x, y in zip([*following.inner, *following[1:]], tensors, strict=False):
         assert (x.dtype, x.shape, x.stride()) == (y.dtype, y.shape, y.stride())
     assert state.obs.dtype == (torch.bool if name == "Breakout-MinAtar" else torch.float32)
-    assert state.obs.shape == (E, env.observation_size)
+    assert state.obs.shape == step.final_obs.shape == (E, *env.observation_shape)
     assert step.reward.dtype == torch.float32

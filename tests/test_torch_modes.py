@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from benchback import envs
-from benchback.agent import Agent, Weights
+from benchback.agent import Agent, Weights, start
 from benchback.algorithms.ppo.config import Config
 from benchback.algorithms.ppo.loss import Minibatch
 from benchback.algorithms.ppo.pytorch import State, make
@@ -43,14 +43,14 @@ for id in json.loads(sys.argv[1]):
     agent = make(config, envs.make(id, config.num_envs, "torch"))
     for mode in json.loads(sys.argv[2]):
         executed = backend.modes[mode](agent)
-        state, compiles = executed.init(3, None), [backend.compiles()]
+        state, compiles = start(executed, 3), [backend.compiles()]
         for iteration in range(4):
             if iteration == 3:  # floats are data: from here on with other ones
                 state.hyper = state.hyper._replace(clip=torch.tensor(0.01), learning_rate=torch.tensor(0.01))
             state, batch = executed.rollout(state)
             state, metrics = executed.update(state, batch)
             compiles.append(backend.compiles())
-        resumed = executed.init(0, executed.export(state))
+        resumed = start(executed, 0, executed.export(state))
         executed.update(*executed.rollout(resumed))
         compiles.append(backend.compiles())
         metrics = {name: float(x) for name, x in backend.fetch(metrics).items()}
@@ -140,7 +140,7 @@ def test_torch_compiles_nothing_in_eager_modes(report: dict[str, Any], id: str, 
 def test_hyper_parameters_changed_in_the_state_take_effect(agent: Agent) -> None:
     changed = []
     for clip in (0.2, 1e-6):
-        state = agent.init(0, None)
+        state = start(agent, 0)
         state.hyper = state.hyper._replace(clip=torch.tensor(clip))
         changed.append(trained(agent, state, 2)[1]["clip_fraction"])
     assert changed[0] != changed[1]
@@ -160,8 +160,8 @@ def test_cudagraphs_are_refused_where_there_is_no_gpu(agent: Agent, monkeypatch:
 
 def test_an_iteration_is_a_rollout_and_an_update(agent: Agent) -> None:
     whole = backend.modes["env_jit"](backend.units["iteration"](agent, 1))
-    state, metrics = whole.iterate(whole.init(0, None))
-    expected_state, expected = trained(agent, agent.init(0, None), 1)
+    state, metrics = whole.iterate(start(whole, 0))
+    expected_state, expected = trained(agent, start(agent, 0), 1)
     assert fetched(metrics) == pytest.approx(expected, nan_ok=True)
     assert equal(whole.export(state), agent.export(expected_state))
 
@@ -175,35 +175,35 @@ def test_a_mode_keeps_what_the_caller_put_in_place_of_act(agent: Agent, mode: st
 
 
 def test_equal_seeds_reproduce_bit_for_bit_and_others_differ(agent: Agent) -> None:
-    first, again, other = (agent.export(trained(agent, agent.init(seed, None), 2)[0]) for seed in (5, 5, 6))
+    first, again, other = (agent.export(trained(agent, start(agent, seed), 2)[0]) for seed in (5, 5, 6))
     assert equal(first, again)
     assert not any(np.array_equal(first[name], other[name]) for name in first if name.endswith("kernel"))
 
 
 def test_the_global_random_stream_is_left_alone(agent: Agent) -> None:
     before = torch.get_rng_state()
-    trained(agent, agent.init(0, None), 1)
+    trained(agent, start(agent, 0), 1)
     assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_an_exported_state_resumes_bit_for_bit(agent: Agent) -> None:
-    state, _ = trained(agent, agent.init(0, None), 2)
-    resumed = agent.init(99, agent.export(state))
+    state, _ = trained(agent, start(agent, 0), 2)
+    resumed = start(agent, 99, agent.export(state))
     assert equal(agent.export(resumed), agent.export(state))
     assert equal(agent.export(trained(agent, resumed, 2)[0]), agent.export(trained(agent, state, 2)[0]))
 
 
 def test_weights_without_environment_start_those_afresh(agent: Agent) -> None:
-    weights = agent.export(trained(agent, agent.init(0, None), 1)[0])
+    weights = agent.export(trained(agent, start(agent, 0), 1)[0])
     network = {name: x for name, x in weights.items() if not name.startswith(("env/", "rng"))}
-    started = agent.export(agent.init(7, network))
+    started = agent.export(start(agent, 7, network))
     assert all(np.array_equal(started[name], x) for name, x in network.items())
-    fresh = agent.export(agent.init(7, None))
+    fresh = agent.export(start(agent, 7))
     assert all(np.array_equal(started[name], fresh[name]) for name in fresh if name.startswith(("env/", "rng")))
 
 
 def test_an_export_is_a_copy(agent: Agent) -> None:
-    state, _ = trained(agent, agent.init(0, None), 1)
+    state, _ = trained(agent, start(agent, 0), 1)
     export = agent.export(state)
     kept = {name: x.copy() for name, x in export.items()}
     trained(agent, state, 1)
@@ -212,7 +212,7 @@ def test_an_export_is_a_copy(agent: Agent) -> None:
 
 
 def test_kernels_are_exported_input_first(agent: Agent, tiny: Config) -> None:
-    state = agent.init(0, None)
+    state = start(agent, 0)
     kernel = agent.export(state)["actor/0/kernel"]
     assert kernel.shape == (4, tiny.hidden[0])
     np.testing.assert_array_equal(kernel, state.model.actor[0].weight.detach().numpy().T)
@@ -221,7 +221,7 @@ def test_kernels_are_exported_input_first(agent: Agent, tiny: Config) -> None:
 def test_a_gradient_step_asks_nothing_of_the_device(tiny: Config) -> None:
     """Meta tensors have no values: whatever waits for one or branches on it fails."""
     agent = make(tiny, envs.make(NATIVE, tiny.num_envs, "torch"))
-    state = agent.init(0, None)
+    state = start(agent, 0)
     state.model.to("meta")
     state.adam = type(state.adam)(*(x.to("meta") for x in state.adam))
     state.hyper = type(state.hyper)(*(x.to("meta") for x in state.hyper))
@@ -233,7 +233,7 @@ def test_a_gradient_step_asks_nothing_of_the_device(tiny: Config) -> None:
 
 def test_a_batch_can_be_learnt_from_directly(agent: Agent, tiny: Config) -> None:
     """Rollouts run in inference mode, whose tensors autograd refuses: none of those may get out."""
-    state, batch = agent.rollout(agent.init(0, None))
+    state, batch = agent.rollout(start(agent, 0))
     rows = (x.flatten(0, 1) for x in (batch.obs, batch.action, batch.log_prob, batch.value))
     minibatch = Minibatch(*rows, batch.value.flatten(), batch.reward.flatten())
     _, metrics = agent.learn(state, minibatch)
@@ -280,7 +280,7 @@ def test_bridged_noise_follows_the_generator() -> None:
 
 def test_a_bridged_environment_names_its_state_as_the_jax_family_does() -> None:
     agent = make(Config(num_envs=4), envs.make(BRIDGED, 4, "torch"))
-    names = {name for name in agent.export(agent.init(0, None)) if name.startswith("env/")}
+    names = {name for name in agent.export(start(agent, 0)) if name.startswith("env/")}
     inner = {f"env/inner/{name}" for name in ("time", "x", "x_dot", "theta", "theta_dot")}
     assert names == inner | {"env/obs", "env/episode_return", "env/episode_length"}
 

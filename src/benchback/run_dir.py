@@ -1,11 +1,12 @@
-"""The folder of a run: `config.yaml` (resolved), `metrics.csv` (a row per iteration), `checkpoint.safetensors`.
+"""A run on disk: `config.yaml` (resolved), `metrics.csv` (a row per iteration), `checkpoint.safetensors`.
 
-Rows are on disk as soon as they are known and the checkpoint is replaced atomically, so that a crash
-loses at most the iterations since the last checkpoint.
+`train_run` trains into such a folder, from the start or from a checkpoint. Rows are on disk as soon as they are known
+and the checkpoint is replaced atomically, so that a crash loses at most the iterations since the last checkpoint.
 """
 
 import csv
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,11 @@ from benchback import checkpoint
 from benchback.checkpoint import Checkpoint
 from benchback.errors import InputError
 from benchback.run import Run
-from benchback.train import Progress
+from benchback.train import Progress, train
 
 
 @dataclass(frozen=True)
-class Folder:
+class RunDir:
     """A run on disk."""
 
     path: Path
@@ -61,11 +62,11 @@ class Folder:
             self.append(kept)
 
 
-def create(path: Path, run: Run) -> Folder:
+def create(path: Path, run: Run) -> RunDir:
     """A new run folder; refused if something is there already."""
     check_free(path)
     path.mkdir(parents=True)
-    folder = Folder(path)
+    folder = RunDir(path)
     folder.config.write_text(yaml.safe_dump(run.to_dict(), sort_keys=False))
     return folder
 
@@ -76,23 +77,23 @@ def check_free(path: Path) -> None:
         raise InputError(f"{path} exists; choose another --out, or continue it with --resume {path}")
 
 
-def open_run(path: Path) -> tuple[Folder, Checkpoint]:
+def open_run(path: Path) -> tuple[RunDir, Checkpoint]:
     """The run folder at `path` and its checkpoint."""
-    folder = Folder(path)
+    folder = RunDir(path)
     if not path.is_dir():
         raise InputError(f"{path} is not a run folder; give one that `benchback train` wrote")
     return folder, checkpoint.read(folder.checkpoint)
 
 
-def reopen(path: Path, at: Checkpoint) -> tuple[Folder, float]:
+def reopen(path: Path, at: Checkpoint) -> tuple[RunDir, float]:
     """The folder of a run that continues from `at`, and the seconds it has run until there."""
-    folder = Folder(path)
+    folder = RunDir(path)
     folder.rewind(at.iteration)
     rows = folder.rows()
     return folder, float(rows[-1]["seconds"]) if rows else 0.0
 
 
-def save(folder: Folder, progress: Progress, run: Run) -> None:
+def save(folder: RunDir, progress: Progress, run: Run) -> None:
     """Replace the folder's checkpoint by where training stands."""
     checkpoint.write(folder.checkpoint, Checkpoint(progress.export(), progress.iteration, run.to_dict()))
 
@@ -101,6 +102,82 @@ def default_path(run: Run) -> Path:
     """runs/<algorithm>-<backend>-<env>-<mode>-<unit>-seed<n>."""
     suite, name = run.env.split("/")
     return Path("runs") / f"{run.algorithm}-{run.backend}-{suite}-{name}-{run.compile_mode}-{run.unit}-seed{run.seed}"
+
+
+CHECKPOINT_EVERY_S = 30.0
+"""A checkpoint holds the replay, which may be hundreds of megabytes: written every few iterations it would cost more
+than they do."""
+
+
+@dataclass(frozen=True)
+class Finished:
+    """Where a training ended."""
+
+    run_dir: RunDir
+    iteration: int
+    """Iterations done."""
+    interrupted: bool
+
+
+def train_run(
+    run: Run,
+    *,
+    out: Path | None = None,
+    origin: tuple[Path, Checkpoint] | None = None,
+    checkpoint_every: int | None = None,
+    on_rows: Callable[[list[dict[str, Any]]], None] = lambda rows: None,
+    asked_to_stop: Callable[[], bool] = lambda: False,
+) -> Finished:
+    """Train into a run folder: a new one, or that of `origin` where its checkpoint is of this very run.
+
+    Metrics are appended after every call of the program and given to `on_rows`; a checkpoint is written every
+    `checkpoint_every` iterations, or every half minute without it, at the end, and when asked to stop.
+    """
+    if checkpoint_every is not None and checkpoint_every < 1:
+        raise InputError(f"checkpoint_every={checkpoint_every} must be at least 1")
+    training, place, elapsed_s = _begin(run, out, origin)
+    done = origin[1].iteration if origin else 0
+    saved, saved_s, started = done, time.perf_counter(), time.perf_counter() - elapsed_s
+    for progress in training:
+        rows = numbered(progress, run, time.perf_counter() - started)
+        place.append(rows)
+        on_rows(rows)
+        done, stopping = progress.iteration, asked_to_stop()
+        if checkpoint_every is None:
+            due = time.perf_counter() - saved_s >= CHECKPOINT_EVERY_S
+        else:
+            due = done - saved >= checkpoint_every
+        if due or stopping or done >= run.config.num_iterations:
+            save(place, progress, run)
+            saved, saved_s = done, time.perf_counter()
+        if stopping:
+            return Finished(place, done, interrupted=True)
+    return Finished(place, done, interrupted=False)
+
+
+def _begin(
+    run: Run, out: Path | None, origin: tuple[Path, Checkpoint] | None
+) -> tuple[Iterator[Progress], RunDir, float]:
+    """The training, its folder, and the seconds it has run before."""
+    path, at = origin or (None, None)
+    if path is not None and at is not None and run.to_dict() == at.run:
+        training = train(run, at)
+        return training, *reopen(path, at)
+    fresh = out or default_path(run)
+    check_free(fresh)
+    training = train(run, at)
+    return training, create(fresh, run), 0.0
+
+
+def numbered(progress: Progress, run: Run, seconds: float) -> list[dict[str, Any]]:
+    """The rows of one call with the iteration, environment steps and seconds they end at."""
+    first = progress.iteration - len(progress.rows) + 1
+    return [
+        {"iteration": i, "env_steps": i * run.config.batch_size, "seconds": round(seconds, 4)}
+        | {"compiles": progress.compiles if i == first else 0}
+        | row
+        for i, row in enumerate(progress.rows, first)
+    ]
 
 
 MOST_BYTES = 32 * 1024

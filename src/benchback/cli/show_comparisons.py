@@ -34,7 +34,7 @@ def print_matrix(as_json: bool) -> None:
             table(f"{algorithm}: {known.title}", ("backend", "framework", "modes (best in bold)", "units"), rows)
         )
     for suite, names in envs.SUITES.items():
-        more = f"  ... {envs.HOSTS[suite]}" if suite in envs.HOSTS else ""
+        more = f"  ... {envs.EXTERNAL[suite]}" if suite in envs.EXTERNAL else ""
         console.print(f"[b]{suite}/[/b]  " + "  ".join(names) + more, highlight=False)
 
 

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from benchback.cli.show_tables import jsonable
 from benchback.run import Run
-from benchback.run_dir import Folder
+from benchback.run_dir import RunDir
 from benchback.tools.play import Episode
 
 LINES_APART_S = 1.0
@@ -62,16 +62,16 @@ class Reporter:
                 file=sys.stderr,
             )
 
-    def finish(self, folder: Folder, interrupted: bool) -> None:
+    def finish(self, run_dir: RunDir, interrupted: bool) -> None:
         """Say how it ended and where the files are."""
         if self.as_json:
-            print(json.dumps({"event": "interrupted" if interrupted else "done", "folder": str(folder.path)}))
+            print(json.dumps({"event": "interrupted" if interrupted else "done", "folder": str(run_dir.path)}))
         elif interrupted:
-            print(f"interrupted; continue with: benchback train --resume {folder.path}")
+            print(f"interrupted; continue with: benchback train --resume {run_dir.path}")
         elif not self.last_row:
-            print(f"no episode ended, or nothing was left to train; files in {folder.path}")
+            print(f"no episode ended, or nothing was left to train; files in {run_dir.path}")
         else:
-            print(f"return {self.last_row.get('episode_return', math.nan):.1f}; files in {folder.path}")
+            print(f"return {self.last_row.get('episode_return', math.nan):.1f}; files in {run_dir.path}")
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """Verbs about one agent: train it, evaluate it, look at it play."""
 
 import os
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -10,10 +9,6 @@ from benchback.cli.arguments import keep_programs, limit_threads, on_interrupt, 
 from benchback.errors import InputError
 
 Config = TypeVar("Config")
-
-CHECKPOINT_EVERY_S = 30.0
-"""A checkpoint holds replay, which may be hundreds of megabytes: written every few iterations it would cost more than
-they do."""
 
 
 @dataclass(frozen=True)
@@ -92,69 +87,37 @@ def train(arguments: list[str]) -> int:
     default = TrainFlags(run=Run.from_dict(fields))
     flags_type = TrainFlags[Run[registry.config(fields["algorithm"])]]
     flags = parse(flags_type, arguments, f"train {algorithm}", default)
-    if flags.checkpoint_every is not None and flags.checkpoint_every < 1:
-        raise InputError(f"checkpoint_every={flags.checkpoint_every} must be at least 1")
     return run_training(flags, checkpoint)
 
 
 def run_training(flags: TrainFlags, checkpoint: Any) -> int:
-    """Drive the training loop; show and store what it yields. Interrupted, it ends after the current call."""
-    from benchback import run_dir
+    """Train as the flags say and show how it goes. Interrupted, it ends after the current call."""
     from benchback.cli.show_training import reporter
-    from benchback.train import train
+    from benchback.run_dir import train_run
 
-    run = flags.run
     limit_threads(flags.threads)
     if flags.compile_cache:
         keep_programs(flags.compile_cache)
-    allow_precision(run)
-    if checkpoint and flags.resume and run.to_dict() == checkpoint.run:
-        training = train(run, checkpoint)
-        place, elapsed_s = run_dir.reopen(flags.resume, checkpoint)
-    else:
-        path = flags.out or run_dir.default_path(run)
-        run_dir.check_free(path)
-        training = train(run, checkpoint)
-        place, elapsed_s = run_dir.create(path, run), 0.0
+    allow_precision(flags.run)
     done = checkpoint.iteration if checkpoint else 0
-    saved, saved_s = done, time.perf_counter()
     interrupted = on_interrupt()
-    started = time.perf_counter() - elapsed_s
-    with reporter(run, done, flags.json) as report:
-        for progress in training:
-            seconds = time.perf_counter() - started
-            rows = numbered(progress, run, seconds)
-            place.append(rows)
-            report(rows)
-            done = progress.iteration
-            if flags.checkpoint_every is None:
-                due = time.perf_counter() - saved_s >= CHECKPOINT_EVERY_S
-            else:
-                due = done - saved >= flags.checkpoint_every
-            if due or interrupted() or done >= run.config.num_iterations:
-                run_dir.save(place, progress, run)
-                saved, saved_s = done, time.perf_counter()
-            if interrupted():
-                break
-    report.finish(place, interrupted())
-    return 130 if interrupted() else 0
+    with reporter(flags.run, done, flags.json) as report:
+        finished = train_run(
+            flags.run,
+            out=flags.out,
+            origin=(flags.resume, checkpoint) if checkpoint else None,
+            checkpoint_every=flags.checkpoint_every,
+            on_rows=report,
+            asked_to_stop=interrupted,
+        )
+    report.finish(finished.run_dir, finished.interrupted)
+    return 130 if finished.interrupted else 0
 
 
 def allow_precision(run: Any) -> None:
     """Let JAX compute in 64 bits where the run asks for it, before it is imported."""
     if run.config.dtype == "float64":
         os.environ["JAX_ENABLE_X64"] = "1"
-
-
-def numbered(progress: Any, run: Any, seconds: float) -> list[dict[str, Any]]:
-    """The rows of one call with the iteration, environment steps and seconds they end at."""
-    first = progress.iteration - len(progress.rows) + 1
-    return [
-        {"iteration": i, "env_steps": i * run.config.batch_size, "seconds": round(seconds, 4)}
-        | {"compiles": progress.compiles if i == first else 0}
-        | row
-        for i, row in enumerate(progress.rows, first)
-    ]
 
 
 def evaluate(arguments: list[str]) -> int:

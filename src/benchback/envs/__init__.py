@@ -1,7 +1,7 @@
 """Environments by id, `suite/name`; importing this package imports no suite.
 
 Two kinds of arrays: JAX environments serve the JAX family directly and PyTorch over DLPack; native
-torch environments serve PyTorch alone, without JAX in the process. Host environments live in Python
+torch environments serve PyTorch alone, without JAX in the process. External environments live in Python
 and serve every backend, with a transfer each way at every step.
 """
 
@@ -15,9 +15,9 @@ from benchback.envs.names import (
     BOX,
     CONTINUOUS,
     CONTINUOUS_PROBES,
+    EXTERNAL,
     EXTRAS,
     GYMNAX,
-    HOSTS,
     MUJOCO,
     PROBES,
     SUITES,
@@ -28,9 +28,9 @@ from benchback.errors import InputError
 __all__ = [
     "CONTINUOUS",
     "CONTINUOUS_PROBES",
+    "EXTERNAL",
     "EXTRAS",
     "GYMNAX",
-    "HOSTS",
     "PROBES",
     "SUITES",
     "TORCH",
@@ -40,29 +40,29 @@ __all__ = [
     "ids",
     "kind",
     "make",
-    "make_host",
+    "make_external",
 ]
 
 
 def ids() -> list[str]:
-    """Every environment that can be asked for."""
+    """The ids of all named environments."""
     return [f"{suite}/{name}" for suite, names in SUITES.items() for name in names]
 
 
 def kind(id: str) -> Literal["discrete", "box"]:
-    """The actions that environment `id` takes: one of a few, or real numbers."""
+    """The kind of actions that environment `id` takes."""
     suite, _, name = id.partition("/")
-    if suite in HOSTS and name not in SUITES[suite]:
+    if suite in EXTERNAL and name not in SUITES[suite]:
         return _suite(suite).kind(name)
     return "box" if name in BOX.get(suite, ()) else "discrete"
 
 
 def check(id: str) -> None:
-    """Raise an InputError that names the remedy unless `id` is one of ours; what it needs may be missing."""
+    """Raise an InputError that names the remedy unless `id` exists; the package that it needs may be missing."""
     suite, _, name = id.partition("/")
     if id in ids():
         return
-    if not (suite in HOSTS and name):
+    if not (suite in EXTERNAL and name):
         near = get_close_matches(id, ids(), n=1, cutoff=0) + get_close_matches(f"gymnax/{id}", ids(), n=1, cutoff=0.6)
         raise InputError(f"env={id} is unknown; did you mean {near[-1]}? `benchback list` shows all")
     check_installed(id)
@@ -70,7 +70,7 @@ def check(id: str) -> None:
 
 
 def check_installed(id: str) -> None:
-    """Raise an InputError that names the extra unless what `id` needs can be imported; imports nothing."""
+    """Raise an InputError that names the extra unless the package that `id` needs is installed; imports nothing."""
     suite, _, name = id.partition("/")
     module, extra = (
         ("mujoco", "mujoco") if (suite, name in MUJOCO) == ("gymnasium", True) else EXTRAS.get(suite, ("", ""))
@@ -81,7 +81,7 @@ def check_installed(id: str) -> None:
 
 
 def _suite(suite: str) -> Any:
-    """The suite's module; that its library does not load here is for the user to mend."""
+    """The suite's module; an InputError names the remedy where its library does not load."""
     try:
         return import_module(f"benchback.envs.{suite}")
     except ImportError as error:
@@ -99,18 +99,18 @@ def make(id: str, num_envs: int, framework: Literal["jax", "torch"]) -> Env:
     suite, _, name = id.partition("/")
     if suite == "torch" and framework == "jax":
         raise InputError(f"env={id} is native to PyTorch; use backend pytorch, or gymnax/{name}")
-    if suite in HOSTS:
-        return import_module(f"benchback.envs.host.{framework}").serve(make_host(id, num_envs))
+    if suite in EXTERNAL:
+        return import_module(f"benchback.envs.external.{framework}").serve(make_external(id, num_envs))
     env = _suite(suite).make(name, num_envs)
     if env.framework == "jax" and framework == "torch":
         return import_module("benchback.envs.bridge").to_torch(env)
     return env
 
 
-def make_host(id: str, num_envs: int) -> Any:
-    """`num_envs` copies of a host environment, as Python sees them: NumPy in, NumPy out."""
+def make_external(id: str, num_envs: int) -> Any:
+    """`num_envs` copies of an external environment: NumPy arrays in, NumPy arrays out."""
     check(id)
     check_installed(id)
     suite, _, name = id.partition("/")
     copies = _suite(suite).make(name, num_envs)
-    return import_module("benchback.envs.host").Host(id, num_envs, copies)
+    return import_module("benchback.envs.external").ExternalEnv(id, num_envs, copies)

@@ -10,7 +10,7 @@ authors have turned to MJX, and its environments change no more.
 from warnings import catch_warnings
 
 from benchback.envs.interface import Box, Env
-from benchback.envs.physics import Simulation, quietly
+from benchback.envs.physics import Simulation, without_warnings
 from benchback.envs.vectorise import vectorise
 
 with catch_warnings(action="ignore"):  # a solver that brax loads is no longer maintained, and says so
@@ -21,7 +21,7 @@ LIMIT = 1000
 
 def make(name: str, num_envs: int) -> Env:
     """The brax environment `name`, `num_envs` times."""
-    with quietly():
+    with without_warnings():
         environment = envs.get_environment(name, backend="spring")
     size = environment.action_size
     return vectorise(Simulation(environment, LIMIT), None, f"brax/{name}", num_envs, Box((-1.0,) * size, (1.0,) * size))

@@ -1,7 +1,7 @@
-"""A JAX environment served to torch over DLPack: tensors are views of JAX's arrays, nothing goes by the host.
+"""A JAX environment served to torch over DLPack: tensors are views of JAX's arrays, without a copy through host memory.
 
-JAX keeps its arrays for ever unchanged, so nobody may write into such a tensor; the environment's buffers are
-therefore never donated either. `__dlpack__` waits for the array, so a tensor never shows half a result.
+JAX's arrays are immutable, so nobody may write into such a tensor, and the environment's buffers are never donated.
+`__dlpack__` waits for the array, so a tensor is never read before it is computed.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from benchback.envs.torch import random
 
 
 def to_torch(env: Env) -> Env:
-    """The JAX environment `env` with torch tensors at its border, compiled by JAX."""
+    """The JAX environment `env` with torch tensors at its interface, compiled by JAX."""
     noise = jax.eval_shape(lambda key: env.draw(key, 1), jax.random.key(0))
     is_key = jax.tree.map(lambda x: jnp.issubdtype(x.dtype, jax.dtypes.prng_key), noise)
 
@@ -33,7 +33,7 @@ def to_torch(env: Env) -> Env:
     def draw(generator: torch.Generator, num_steps: int) -> list[tuple[Any, np.int32]]:
         noise = env.draw(_key(generator), num_steps)
         raw = jax.tree.map(lambda k, x: jax.random.key_data(x) if k else x, is_key, noise)
-        # All of it for each step, and which: the step's program picks its part faster than Python could.
+        # The whole array and an index for each step: the compiled step slices it faster than Python could.
         return [(raw, np.int32(t)) for t in range(num_steps)]
 
     def step(state: EnvState, action: Any, noise: tuple[Any, Any]) -> tuple[EnvState, Step]:
@@ -59,7 +59,7 @@ class BridgedStep:
     function: Callable[..., tuple[EnvState, Step]]
     """On JAX arrays, as written."""
     run: Callable[..., tuple[EnvState, Step]]
-    """The same, as it is to be run."""
+    """The same, compiled or eager."""
 
     def __call__(self, state: EnvState, action: Shaped[Tensor, "E *A"], noise: Any) -> tuple[EnvState, Step]:
         following, step = self.run(state.inner.state, _to_jax(action), noise)
@@ -95,7 +95,7 @@ class JaxState:
 # In inference mode, as in a rollout: a compiled policy then sees one kind of tensor only.
 @torch.inference_mode()
 def served(state: EnvState) -> EnvState:
-    """The JAX state as torch sees it: what only the environment reads of it, its statistics too, stays in JAX."""
+    """The JAX state with its observation as a tensor; the rest, episode statistics included, stays in JAX."""
     return EnvState(JaxState(state), _to_torch(state.obs), None, None)
 
 

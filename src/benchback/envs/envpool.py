@@ -16,8 +16,8 @@ from typing import Any, Literal
 import envpool
 import numpy as np
 
+from benchback.envs.external import Copies
 from benchback.envs.gymnasium import actions_of, layout
-from benchback.envs.host import Copies
 from benchback.errors import InputError
 
 
@@ -38,11 +38,8 @@ def kind(name: str) -> Literal["discrete", "box"]:
 def make(name: str, num_envs: int) -> Copies:
     """The environment `name`, `num_envs` times."""
     observations, choices = _spaces(name)
-    size, dtype = layout(observations, f"envpool/{name}")
+    shape, dtype = layout(observations, f"envpool/{name}")
     pool: Any = None
-
-    def flat(obs: np.ndarray) -> np.ndarray:
-        return obs.reshape(len(obs), -1).astype(dtype, copy=False)
 
     def start(seed: int) -> np.ndarray:
         nonlocal pool
@@ -51,18 +48,18 @@ def make(name: str, num_envs: int) -> Copies:
         # A pool is seeded when it is made.
         with _unwarned():
             pool = envpool.make(name, "gymnasium", num_envs=num_envs, num_threads=threads, seed=seeds)
-            return flat(pool.reset()[0])
+            return pool.reset()[0].astype(dtype, copy=False)
 
     def advance(action: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         obs, reward, terminated, truncated, _ = pool.step(action.reshape(num_envs, *choices.shape))
-        return flat(obs), reward.astype(np.float32, copy=False), terminated, truncated
+        return obs.astype(dtype, copy=False), reward.astype(np.float32, copy=False), terminated, truncated
 
     def restart(index: np.ndarray) -> np.ndarray:
         obs, info = pool.reset(index.astype(np.int32))
         # In whatever order they come back.
-        return flat(obs)[np.argsort(info["env_id"])]
+        return obs.astype(dtype, copy=False)[np.argsort(info["env_id"])]
 
-    return Copies(size, dtype, actions_of(choices, f"envpool/{name}"), start, advance, restart)
+    return Copies(shape, dtype, actions_of(choices, f"envpool/{name}"), start, advance, restart)
 
 
 @cache

@@ -1,14 +1,14 @@
 """Any registered gymnasium environment with Box or Discrete spaces, stepped one copy after another.
 
 Our own loop, not gymnasium's vector environment: it needs no copies of dictionaries and is half as fast again on
-CartPole. Observations are flat: a Box's float64 becomes float32, its uint8 stays; of a Discrete one, a one-hot row.
+CartPole. Observations of a Box keep their shape and their uint8, float64 becomes float32; those of a Discrete space are
+one-hot rows.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from difflib import get_close_matches
 from functools import cache
-from importlib import import_module
 from typing import Any, Literal
 
 import gymnasium
@@ -16,8 +16,9 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.error import DependencyNotInstalled, Error
 
-from benchback.envs.host import Copies
+from benchback.envs.external import Copies
 from benchback.envs.interface import Box, Discrete
+from benchback.envs.mujoco_warnings import without_mujoco_warnings
 from benchback.errors import InputError
 
 
@@ -40,29 +41,29 @@ def make(name: str, num_envs: int) -> Copies:
     with _made(name) as first:
         environments = [first, *(_make(name) for _ in range(num_envs - 1))]
     id = f"gymnasium/{name}"
-    actions, flatten = actions_of(first.action_space, id), _flattening(first.observation_space, id)
-    size, dtype = layout(first.observation_space, id)
+    actions, encode = actions_of(first.action_space, id), encoding(first.observation_space)
+    shape, dtype = layout(first.observation_space, id)
     prepare = _preparation(first.action_space)
 
     def start(seed: int) -> np.ndarray:
         seeds = np.random.SeedSequence(seed).generate_state(num_envs).tolist()
-        obs = np.empty((num_envs, size), dtype)
+        obs = np.empty((num_envs, *shape), dtype)
         for e, environment in enumerate(environments):
-            obs[e] = flatten(environment.reset(seed=seeds[e])[0])
+            obs[e] = encode(environment.reset(seed=seeds[e])[0])
         return obs
 
     def advance(action: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        obs, reward = np.empty((num_envs, size), dtype), np.empty(num_envs, np.float32)
+        obs, reward = np.empty((num_envs, *shape), dtype), np.empty(num_envs, np.float32)
         terminated, truncated = np.empty(num_envs, bool), np.empty(num_envs, bool)
         for e, taken in enumerate(prepare(action)):
             seen, reward[e], terminated[e], truncated[e], _ = environments[e].step(taken)
-            obs[e] = flatten(seen)
+            obs[e] = encode(seen)
         return obs, reward, terminated, truncated
 
     def restart(index: np.ndarray) -> np.ndarray:
-        return np.stack([flatten(environments[e].reset()[0]) for e in index]).astype(dtype)
+        return np.stack([encode(environments[e].reset()[0]) for e in index]).astype(dtype)
 
-    return Copies(size, dtype, actions, start, advance, restart)
+    return Copies(shape, dtype, actions, start, advance, restart)
 
 
 def actions_of(space: Any, id: str) -> Discrete | Box:
@@ -74,21 +75,21 @@ def actions_of(space: Any, id: str) -> Discrete | Box:
     raise InputError(f"env={id} takes actions of {space}; choose one with a Discrete or Box action space")
 
 
-def layout(space: Any, id: str) -> tuple[int, np.dtype]:
-    """Size and type of a flat observation."""
+def layout(space: Any, id: str) -> tuple[tuple[int, ...], np.dtype]:
+    """Shape and type of an observation."""
     if isinstance(space, spaces.Discrete):
-        return int(space.n), np.dtype(np.float32)
+        return (int(space.n),), np.dtype(np.float32)
     if isinstance(space, spaces.Box):
-        return int(np.prod(space.shape)), np.dtype(np.uint8 if space.dtype == np.uint8 else np.float32)
+        return space.shape, np.dtype(np.uint8 if space.dtype == np.uint8 else np.float32)
     raise InputError(f"env={id} has observations of {space}; choose one with a Discrete or Box observation space")
 
 
-def _flattening(space: Any, id: str) -> Callable[[Any], np.ndarray]:
-    size, dtype = layout(space, id)
+def encoding(space: Any) -> Callable[[Any], np.ndarray]:
+    """From an observation of the space to an array of its layout."""
     if isinstance(space, spaces.Discrete):
-        rows = np.eye(size, dtype=dtype)
+        rows = np.eye(int(space.n), dtype=np.float32)
         return lambda obs: rows[int(obs) - int(space.start)]
-    return np.ravel
+    return np.asarray
 
 
 def _preparation(space: Any) -> Callable[[np.ndarray], Any]:
@@ -101,9 +102,9 @@ def _preparation(space: Any) -> Callable[[np.ndarray], Any]:
 
 @contextmanager
 def _made(name: str) -> Iterator[gymnasium.Env]:
-    """The environment, without what MuJoCo has to say of the models that gymnasium brings."""
+    """The environment; an InputError names what is missing where it cannot be made."""
     try:
-        with _unlogged() if "mujoco" in str(gymnasium.spec(name).entry_point) else nullcontext():
+        with without_mujoco_warnings() if "mujoco" in str(gymnasium.spec(name).entry_point) else nullcontext():
             yield _make(name)
     except DependencyNotInstalled as error:
         extra = "mujoco" if "mujoco" in str(error).lower() else None
@@ -115,19 +116,3 @@ def _made(name: str) -> Iterator[gymnasium.Env]:
 
 def _make(name: str) -> gymnasium.Env:
     return gymnasium.make(name, disable_env_checker=True)
-
-
-@contextmanager
-def _unlogged() -> Iterator[None]:
-    # For each copy of HalfCheetah it would print that its model file is old-fashioned, and write MUJOCO_LOG.TXT.
-    try:
-        mujoco: Any = import_module("mujoco")
-    except ImportError:
-        yield
-        return
-    before = mujoco.get_mju_user_warning()
-    mujoco.set_mju_user_warning(lambda text: None)
-    try:
-        yield
-    finally:
-        mujoco.set_mju_user_warning(before)

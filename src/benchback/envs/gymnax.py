@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 
 from benchback.envs.interface import Box, Discrete, Env
-from benchback.envs.lazy_imports import lazily
+from benchback.envs.lazy_imports import lazy_imports
 from benchback.envs.vectorise import vectorise
 
-with lazily("seaborn", "matplotlib.pyplot"):  # gymnax loads them, for two seconds, to draw what nobody asked for
+with lazy_imports("seaborn", "matplotlib.pyplot"):  # gymnax loads them, for two seconds, to draw what nobody asked for
     import gymnax
     from gymnax.environments import spaces
 

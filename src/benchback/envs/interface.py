@@ -8,6 +8,7 @@ Randomness is drawn before it is needed: `draw(random, T)` gives the noise of T 
 function of state, action and noise alone. That lets a compiled rollout draw everything in one go.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -20,12 +21,12 @@ class Discrete(NamedTuple):
 
     @property
     def kind(self) -> Literal["discrete", "box"]:
-        """What an algorithm must be able to choose."""
+        """The kind of action that an algorithm must support."""
         return "discrete"
 
 
 class Box(NamedTuple):
-    """Real-valued actions of shape `[E, size]`; an environment clips what it is given to these bounds."""
+    """Real-valued actions of shape `[E, size]`; an environment clips actions to these bounds."""
 
     low: tuple[float, ...]
     high: tuple[float, ...]
@@ -37,7 +38,7 @@ class Box(NamedTuple):
 
     @property
     def kind(self) -> Literal["discrete", "box"]:
-        """What an algorithm must be able to choose."""
+        """The kind of action that an algorithm must support."""
         return "box"
 
 
@@ -45,12 +46,12 @@ class Step(NamedTuple):
     """The outcome of one step of all environments; every field is `[E, ...]`."""
 
     obs: Any
-    """What the agent sees next; of the new episode where one has ended."""
+    """The next observation; of the new episode where one has ended."""
     reward: Any
     terminated: Any
     truncated: Any
     final_obs: Any
-    """What this step led to, before any reset."""
+    """The observation that this step led to, before any reset."""
     episode_return: Any
     """Sum of rewards of the episode so far, this step included."""
     episode_length: Any
@@ -72,10 +73,10 @@ class Env:
 
     id: str
     framework: Literal["jax", "torch"]
-    """What its arrays are."""
+    """The framework of its arrays."""
     num_envs: int
-    observation_size: int
-    """Observations are flattened to one axis."""
+    observation_shape: tuple[int, ...]
+    """The shape of one observation, as its suite gives it; flattening it is up to the network."""
     actions: Discrete | Box
     random: Callable[[int], Any]
     """Seed -> source of randomness: a JAX key, a torch.Generator."""
@@ -85,10 +86,10 @@ class Env:
     """(source of randomness, T) -> noise of T steps, indexed by step along its first axis."""
     step: Callable[[EnvState, Any, Any], tuple[EnvState, Step]]
     """(state, actions of all environments, noise of one step) -> state, outcome."""
-    host: Any = None
-    """What lives in Python and counts the transfers to it; None where the environment is part of the program."""
+    external: Any = None
+    """The ExternalEnv behind it, which counts transfers; None where the environment is part of the program."""
 
     @property
-    def observation_shape(self) -> tuple[int, ...]:
-        """Shape of one environment's observation."""
-        return (self.observation_size,)
+    def observation_size(self) -> int:
+        """Numbers in one observation."""
+        return math.prod(self.observation_shape)

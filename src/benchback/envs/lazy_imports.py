@@ -1,4 +1,4 @@
-"""Imports put off until they are needed, for libraries that import more than most of their users want."""
+"""Deferred imports, for libraries that import more than most of their users need."""
 
 import sys
 from collections.abc import Iterator
@@ -9,17 +9,17 @@ from typing import Any
 
 
 class _StandIn(ModuleType):
-    """A module that is loaded when something of it is asked for."""
+    """A placeholder for a module, loaded at the first access to one of its attributes."""
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # asked for by the import system, which must not be sent in circles
+        if name.startswith("__"):  # the import system asks for these; loading here would recurse
             raise AttributeError(name)
         return getattr(import_module(self.__name__), name)
 
 
 @contextmanager
-def lazily(*names: str) -> Iterator[None]:
-    """Modules that others import as a whole in this context are loaded when something of them is first used."""
+def lazy_imports(*names: str) -> Iterator[None]:
+    """Inside, `import` of these modules gives placeholders that load them at the first access to an attribute."""
     missing = [name for name in names if name not in sys.modules]
     for name in missing:
         sys.modules[name] = _StandIn(name)

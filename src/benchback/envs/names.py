@@ -1,14 +1,11 @@
 """The names of the environments, suite by suite: known without importing any of them."""
 
+MINATAR = ("Asterix-MinAtar", "Breakout-MinAtar", "Freeway-MinAtar", "Seaquest-MinAtar", "SpaceInvaders-MinAtar")
 GYMNAX = (
     "CartPole-v1",
     "Acrobot-v1",
     "MountainCar-v0",
-    "Asterix-MinAtar",
-    "Breakout-MinAtar",
-    "Freeway-MinAtar",
-    "Seaquest-MinAtar",
-    "SpaceInvaders-MinAtar",
+    *MINATAR,
     "Catch-bsuite",
     "DeepSea-bsuite",
     "DiscountingChain-bsuite",
@@ -109,8 +106,8 @@ BOX = {
     "envpool": CONTINUOUS_ENVPOOL,
 }
 """Suite -> those of its environments that take real-valued actions."""
-HOSTS = {"gymnasium": "any id that gymnasium has registered", "envpool": "any id that envpool lists"}
-"""Suites that live in Python -> which environments there are besides those named; these are tested."""
+EXTERNAL = {"gymnasium": "any id that gymnasium has registered", "envpool": "any id that envpool lists"}
+"""Suites of external environments, which live in Python -> the ids they take besides the tested ones in SUITES."""
 EXTRAS = {
     "brax": ("brax", "brax"),
     "navix": ("navix", "navix"),

@@ -10,18 +10,18 @@ from typing import Any
 from warnings import catch_warnings
 
 from benchback.envs.interface import Box, Env
-from benchback.envs.lazy_imports import lazily
-from benchback.envs.physics import Simulation, quietly
+from benchback.envs.lazy_imports import lazy_imports
+from benchback.envs.physics import Simulation, without_warnings
 from benchback.envs.vectorise import vectorise
 
 # Playground loads torch for a wrapper that nobody asked for; a JAX backend is to be measured without it.
-with lazily("mujoco_playground._src.wrapper_torch"), catch_warnings(action="ignore"):
+with lazy_imports("mujoco_playground._src.wrapper_torch"), catch_warnings(action="ignore"):
     from mujoco_playground import dm_control_suite
 
 
 def make(name: str, num_envs: int) -> Env:
     """The task `name`, `num_envs` times."""
-    with quietly():
+    with without_warnings():
         environment = dm_control_suite.load(name, config_overrides={"impl": "jax"})
     low, high = (tuple(bound.tolist()) for bound in environment.mj_model.actuator_ctrlrange.T)
     limit: Any = dm_control_suite.get_default_config(name).episode_length

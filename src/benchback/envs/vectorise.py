@@ -1,36 +1,44 @@
-"""One environment, written for a single copy of itself, as many side by side inside the compiled program."""
+"""Environments written for one copy as vectorised device environments, with auto-reset and episode statistics."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Key, Shaped
+from jaxtyping import Array, Bool, Int, Key, Shaped
 
 from benchback.envs.interface import Box, Discrete, Env, EnvState, Step
 
 
+class TimedState(NamedTuple):
+    """A library's state and the time, for libraries that leave the time limit to wrappers."""
+
+    state: Any
+    time: Int[Array, ""]
+    """Steps since the reset."""
+
+
 def vectorise(environment: Any, params: Any, id: str, num_envs: int, actions: Discrete | Box) -> Env:
     """Any object with gymnax's `reset_env`, `step_env` and `is_truncated` as an Env."""
-    observation_size, dtypes = _probe(environment, params, actions)
+    observation_shape, dtypes = _probe(environment, params, actions)
     # MinAtar paints zeros and ones into float32; one byte a cell makes its batches four times lighter.
     obs_dtype = jnp.bool_ if id.endswith("-MinAtar") else None
 
-    def flatten(obs: Any) -> Shaped[Array, "O"]:
-        return jnp.ravel(obs).astype(obs_dtype or jnp.asarray(obs).dtype)
+    def observe(obs: Any) -> Shaped[Array, "*O"]:
+        return jnp.asarray(obs, obs_dtype)
 
     def cast(inner: Any) -> Any:
         return jax.tree.map(lambda x, dtype: jax.lax.convert_element_type(x, dtype), inner, dtypes)
 
-    def reset_one(key: Key[Array, ""]) -> tuple[Any, Shaped[Array, "O"]]:
+    def reset_one(key: Key[Array, ""]) -> tuple[Any, Shaped[Array, "*O"]]:
         obs, inner = environment.reset_env(key, params)
-        return cast(inner), flatten(obs)
+        return cast(inner), observe(obs)
 
     def step_one(key: Key[Array, ""], inner: Any, action: Shaped[Array, "*A"]) -> tuple[Any, ...]:
         if isinstance(actions, Box):
             action = jnp.clip(action, jnp.array(actions.low), jnp.array(actions.high))
         obs, inner, reward, terminated, _ = environment.step_env(key, inner, action, params)
         truncated = jnp.asarray(environment.is_truncated(inner, params), jnp.bool_)
-        return cast(inner), flatten(obs), jnp.asarray(reward, float), jnp.asarray(terminated, jnp.bool_), truncated
+        return cast(inner), observe(obs), jnp.asarray(reward, float), jnp.asarray(terminated, jnp.bool_), truncated
 
     def reset(key: Key[Array, ""]) -> EnvState:
         inner, obs = jax.vmap(reset_one)(jax.random.split(key, num_envs))
@@ -43,7 +51,7 @@ def vectorise(environment: Any, params: Any, id: str, num_envs: int, actions: Di
         step_key, reset_key = noise
         inner, final_obs, reward, terminated, truncated = jax.vmap(step_one)(step_key, state.inner, action)
         done = terminated | truncated
-        # Most steps end no episode: only those that do pay for fresh states.
+        # Most steps end no episode: fresh states are computed only in those that do.
         inner, obs = jax.lax.cond(
             done.any(),
             lambda: _where(done, jax.vmap(reset_one)(reset_key), (inner, final_obs)),
@@ -55,15 +63,15 @@ def vectorise(environment: Any, params: Any, id: str, num_envs: int, actions: Di
         ongoing = EnvState(inner, obs, jnp.where(done, 0, episode_return), jnp.where(done, 0, episode_length))
         return ongoing, outcome
 
-    return Env(id, "jax", num_envs, observation_size, actions, jax.random.key, reset, draw, step)
+    return Env(id, "jax", num_envs, observation_shape, actions, jax.random.key, reset, draw, step)
 
 
 def _where(mask: Bool[Array, "E"], x: Any, y: Any) -> Any:
     return jax.tree.map(lambda a, b: jnp.where(mask.reshape(-1, *[1] * (a.ndim - 1)), a, b), x, y)
 
 
-def _probe(environment: Any, params: Any, actions: Discrete | Box) -> tuple[int, Any]:
-    """Observation size, and for each leaf of the state the type that holds both a reset and a step."""
+def _probe(environment: Any, params: Any, actions: Discrete | Box) -> tuple[tuple[int, ...], Any]:
+    """The shape of an observation, and for each leaf of the state the type that holds both a reset and a step."""
     action = jnp.zeros((), jnp.int32) if isinstance(actions, Discrete) else jnp.zeros(actions.size, float)
 
     def both(key: Any) -> tuple[Any, Any, Any]:
@@ -73,4 +81,4 @@ def _probe(environment: Any, params: Any, actions: Discrete | Box) -> tuple[int,
 
     obs, first, second = jax.eval_shape(both, jax.random.key(0))
     dtypes = jax.tree.map(lambda a, b: jnp.promote_types(a.dtype, b.dtype), first, second)
-    return int(obs.size), dtypes
+    return obs.shape, dtypes

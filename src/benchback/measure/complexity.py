@@ -38,7 +38,7 @@ def measure(
 def step_seconds(id: str, num_envs: int) -> float:
     """Trimmed mean seconds of a step with random actions, in a compiled loop where the suite allows it."""
     suite = id.partition("/")[0]
-    loop = _torch_loop if suite == "torch" else _host_loop if suite in envs.HOSTS else _jax_loop
+    loop = _torch_loop if suite == "torch" else _external_loop if suite in envs.EXTERNAL else _jax_loop
     play = loop(id, num_envs)
     for repeat in range(WARM_UPS):
         play(repeat)
@@ -106,19 +106,19 @@ def _torch_loop(id: str, num_envs: int) -> Callable[[int], None]:
     return play
 
 
-def _host_loop(id: str, num_envs: int) -> Callable[[int], None]:
-    host = envs.make_host(id, num_envs)
-    actions = host.copies.actions
-    turn, _ = host.reset(0)
+def _external_loop(id: str, num_envs: int) -> Callable[[int], None]:
+    external = envs.make_external(id, num_envs)
+    actions = external.copies.actions
+    step_index, _ = external.reset(0)
 
     def play(repeat: int) -> None:
-        nonlocal turn
+        nonlocal step_index
         chance = np.random.default_rng(repeat)
         if actions.kind == "discrete":
             action = chance.integers(actions.size, size=(STEPS, num_envs))
         else:
             action = chance.uniform(-1, 1, (STEPS, num_envs, actions.size))
         for t in range(STEPS):
-            turn, _ = host.step(turn, action[t])
+            step_index, _ = external.step(step_index, action[t])
 
     return play

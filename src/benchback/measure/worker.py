@@ -109,7 +109,7 @@ def perform(job: Job) -> Record:
         "calls": calls,
         "compiles_to_initialise": compiled_before,
         **counts(tape),
-        "bridged": run.framework == "torch" and not run.env.startswith("torch/") and env.host is None,
+        "bridged": run.framework == "torch" and not run.env.startswith("torch/") and env.external is None,
         **crossing(crossed, crossings(env), tape.total_s),
         "dtype": run.config.dtype,
         "cached_files_before": caches_before,
@@ -154,7 +154,7 @@ def counts(tape: Any) -> dict[str, int]:
 
 def crossings(env: Any) -> Any:
     """What an environment that lives in Python has counted so far; None for one within the program."""
-    return env.host and replace(env.host.crossings)
+    return env.external and replace(env.external.transfer_stats)
 
 
 def crossing(earlier: Sequence[Any], now: Any, total_s: Sequence[float]) -> dict[str, Any]:

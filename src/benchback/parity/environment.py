@@ -60,7 +60,7 @@ def _make(num_envs: int, actions: Discrete | Box) -> Env:
         id="parity",
         framework="jax",
         num_envs=num_envs,
-        observation_size=OBSERVATION_SIZE,
+        observation_shape=(OBSERVATION_SIZE,),
         actions=actions,
         random=jax.random.key,
         reset=reset,

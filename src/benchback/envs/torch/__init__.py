@@ -26,7 +26,7 @@ MODULES = {
 class Game(NamedTuple):
     """The rules of an environment, for all copies at once. Its state is a NamedTuple of `[E, ...]` tensors."""
 
-    observation_size: int
+    observation_shape: tuple[int, ...]
     num_actions: int
     noise_size: int
     """Uniform numbers that a start consumes."""
@@ -35,7 +35,7 @@ class Game(NamedTuple):
     """Uniform noise -> state."""
     advance: Callable[[Any, Int[Tensor, "E"]], tuple[Any, Float[Tensor, "E"], Bool[Tensor, "E"]]]
     """(state, action) -> state, reward, terminated."""
-    observe: Callable[[Any], Shaped[Tensor, "E O"]]
+    observe: Callable[[Any], Shaped[Tensor, "E *O"]]
     """State -> observation."""
 
 
@@ -75,7 +75,7 @@ def vectorise(game: Game, id: str, num_envs: int) -> Env:
         outcome = Step(obs, reward, terminated, truncated, final_obs, episode_return, episode_length)
         return EnvState(inner, obs, episode_return * ongoing, episode_length * ongoing), outcome
 
-    return Env(id, "torch", num_envs, game.observation_size, Discrete(game.num_actions), random, reset, draw, step)
+    return Env(id, "torch", num_envs, game.observation_shape, Discrete(game.num_actions), random, reset, draw, step)
 
 
 def _where(mask: Bool[Tensor, "E"], x: Shaped[Tensor, "E ..."], y: Shaped[Tensor, "E ..."]) -> Any:

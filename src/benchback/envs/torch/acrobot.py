@@ -80,7 +80,7 @@ def wrap(angle: Float[Tensor, "E"]) -> Float[Tensor, "E"]:
 
 
 GAME = Game(
-    observation_size=6,
+    observation_shape=(6,),
     num_actions=3,
     noise_size=4,
     time_limit=500,

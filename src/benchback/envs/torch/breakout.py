@@ -87,7 +87,7 @@ def wall(like: Int[Tensor, "E"]) -> Bool[Tensor, "E 100"]:
     return nn.functional.pad(rows, (SIZE, 6 * SIZE))
 
 
-def observe(state: State) -> Bool[Tensor, "E 400"]:
+def observe(state: State) -> Bool[Tensor, "E 10 10 4"]:
     """Four planes, the last axis of the board: paddle, ball, trail, bricks."""
     cell = [
         LAST * SIZE + state.paddle,
@@ -96,11 +96,11 @@ def observe(state: State) -> Bool[Tensor, "E 400"]:
     ]
     index = torch.stack([4 * x + plane for plane, x in enumerate(cell)], -1)
     bricks = nn.functional.pad(state.brick.unsqueeze(-1), (3, 0)).flatten(1)
-    return bricks.scatter(1, index.long(), True)
+    return bricks.scatter(1, index.long(), True).unflatten(1, (SIZE, SIZE, 4))
 
 
 GAME = Game(
-    observation_size=SIZE * SIZE * 4,
+    observation_shape=(SIZE, SIZE, 4),
     num_actions=3,
     noise_size=1,
     time_limit=1000,

@@ -52,7 +52,7 @@ def observe(state: State) -> Float[Tensor, "E 4"]:
 
 
 GAME = Game(
-    observation_size=4,
+    observation_shape=(4,),
     num_actions=2,
     noise_size=4,
     time_limit=500,

@@ -45,7 +45,7 @@ def observe(state: State) -> Float[Tensor, "E 2"]:
 
 
 GAME = Game(
-    observation_size=2,
+    observation_shape=(2,),
     num_actions=3,
     noise_size=1,
     time_limit=200,

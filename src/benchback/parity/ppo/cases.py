@@ -134,7 +134,7 @@ def _action(weights: Weights, obs: np.ndarray, random: np.random.Generator) -> n
     """Any of the discrete ones; real-valued ones as the policy draws them."""
     if "log_std" not in weights:
         return random.integers(NUM_ACTIONS, size=obs.shape[:-1]).astype(np.int32)
-    mean = oracle.greedy(parameters(weights), oracle.visible(weights, obs))
+    mean = oracle.greedy(parameters(weights), oracle.normalise_obs(weights, obs))
     return mean + np.exp(weights["log_std"]) * random.normal(size=mean.shape)
 
 
@@ -150,7 +150,7 @@ def transitions(weights: Weights, config: Config, random: np.random.Generator) -
     # The last step of environments 0 to 3: ongoing, terminated, truncated, both.
     terminated[-1, :4] = False, True, False, True
     truncated[-1, :4] = False, False, True, True
-    seen = oracle.visible(weights, obs)
+    seen = oracle.normalise_obs(weights, obs)
     batch = Transition(
         obs=obs,
         action=action,

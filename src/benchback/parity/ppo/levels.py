@@ -41,15 +41,15 @@ def _forward(subject: Subject, config: Config, kind: cases.Kind) -> Iterator[Dev
     weights, _ = cases.acquainted(weights, config, random)
     agent = subject.agent(config, kind)
     action = subject.greedy(agent, start(agent, SEED, weights), obs)
-    expected = oracle.greedy(weights, oracle.visible(weights, obs))
+    expected = oracle.greedy(weights, oracle.normalise_obs(weights, obs))
     yield ("greedy", deviation.mismatch(action, expected)) if kind == "discrete" else _real_action(action, expected)
 
     batch = subject.fetch(agent.rollout(start(agent, SEED, weights))[1])
-    seen = oracle.visible(weights, batch.obs)
+    seen = oracle.normalise_obs(weights, batch.obs)
     yield "log_prob", deviation.relative(batch.log_prob, oracle.log_prob(weights, seen, batch.action), floor=1.0)
     yield "value", deviation.relative(batch.value, oracle.value(weights, seen), floor=1.0)
     final_obs = environment.successor(np, batch.obs.astype(float), batch.action)[batch.truncated]
-    final_value = oracle.value(weights, oracle.visible(weights, final_obs))
+    final_value = oracle.value(weights, oracle.normalise_obs(weights, final_obs))
     yield "final_value", deviation.relative(batch.final_value[batch.truncated], final_value, floor=1.0)
     yield from initial_weights(agent.export(start(agent, SEED)), config)
 

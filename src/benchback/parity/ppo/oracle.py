@@ -166,7 +166,11 @@ def update(
     the statistics in `weights` are of.
     """
     raw = batch = Transition(*map(widened, batch))
-    last_obs, obs, reward = visible(weights, last_obs), visible(weights, batch.obs), scaled(weights, batch.reward)
+    last_obs, obs, reward = (
+        normalise_obs(weights, last_obs),
+        normalise_obs(weights, batch.obs),
+        scaled(weights, batch.reward),
+    )
     batch = batch._replace(obs=obs, reward=reward)
     estimate = advantage(batch, value(weights, last_obs), config)
     rows = Minibatch(batch.obs, batch.action, batch.log_prob, batch.value, estimate, estimate + batch.value)
@@ -192,7 +196,7 @@ def nothing_seen(config: Config) -> Weights:
     return result
 
 
-def visible(weights: Weights, obs: np.ndarray) -> np.ndarray:
+def normalise_obs(weights: Weights, obs: np.ndarray) -> np.ndarray:
     """Observations as the networks see them: less the mean, over the standard deviation, clipped to +-10."""
     if "normaliser/obs/mean" not in weights:
         return obs

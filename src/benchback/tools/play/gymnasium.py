@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -49,29 +49,33 @@ def opened(name: str) -> Any:
 
 
 def _frames(scene: Any, run: Run, weights: Weights, seed: int) -> Iterator[Frame]:
-    choose = chooser(run, weights, seed)
+    choose, observe = chooser(run, weights, seed), _observing(scene.observation_space, run.env)
     obs, _ = scene.reset(seed=seed)
-    total = 0.0
+    total, first = 0.0, True
     with contextlib.closing(scene):
         while True:
             with drawing():
                 image = np.asarray(scene.render())
-            obs, reward, terminated, truncated, _ = scene.step(fitting(scene.action_space, choose(flat(obs))))
+            action = fitting(scene.action_space, choose(observe(obs), first))
+            obs, reward, terminated, truncated, _ = scene.step(action)
             total += float(reward)
-            ended = bool(terminated or truncated)
-            yield Frame(image, total, ended)
-            if ended:
+            first = bool(terminated or truncated)
+            yield Frame(image, total, first)
+            if first:
                 obs, _ = scene.reset()
                 total = 0.0
 
 
-def flat(obs: Any) -> np.ndarray:
-    """An observation as the agent was trained on it: one axis, single precision."""
-    return np.asarray(obs, np.float32).ravel()
+def _observing(space: Any, id: str) -> Callable[[Any], np.ndarray]:
+    """From an observation of the scene to what the agent was trained on."""
+    from benchback.envs.gymnasium import encoding, layout
+
+    encode, (_, dtype) = encoding(space), layout(space, id)
+    return lambda obs: encode(obs).astype(dtype)
 
 
 def fitting(space: Any, action: np.ndarray) -> Any:
-    """An action as the space has it: whole, or within its bounds and in its shape."""
+    """The action as an element of the space: an int, or an array of its shape within its bounds."""
     if not hasattr(space, "low"):
         return int(action) + int(getattr(space, "start", 0))
     return np.clip(action.reshape(space.shape), space.low, space.high).astype(space.dtype)

@@ -1,6 +1,5 @@
 """gymnax environments as its own visualiser draws them: classic control by gymnasium, boards by matplotlib."""
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -8,17 +7,15 @@ from typing import Any
 import numpy as np
 
 from benchback.agent import Weights
+from benchback.envs.names import MINATAR
 from benchback.errors import InputError
 from benchback.run import Run
 from benchback.tools.play import Film, Frame
+from benchback.tools.play.gymnasium import without_screen
 from benchback.tools.play.steps import played
 
 BOARDS = (
-    "Asterix-MinAtar",
-    "Breakout-MinAtar",
-    "Freeway-MinAtar",
-    "Seaquest-MinAtar",
-    "SpaceInvaders-MinAtar",
+    *MINATAR,
     "Pong-misc",
     "Catch-bsuite",
     "MetaMaze-misc",
@@ -35,10 +32,7 @@ Draw = Callable[[Any, Frame | None], np.ndarray]
 def film(run: Run, weights: Weights, seed: int) -> Film:
     """The policy in the gymnax environment of that name, which a native torch one equals step by step."""
     name = run.env.partition("/")[2]
-    # Before pygame is imported: there may be neither screen nor sound.
-    for variable in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):
-        os.environ.setdefault(variable, "dummy")
-    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+    without_screen()
     draw, frames_per_s = _drawing(name)
     return Film(_frames(replace(run, env=f"gymnax/{name}"), weights, seed, draw), frames_per_s)
 

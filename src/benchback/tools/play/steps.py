@@ -1,13 +1,13 @@
-"""Playing without learning: one environment, greedy actions, for as long as somebody asks for the next step."""
+"""Plays without learning: one environment, greedy actions, for as long as the next step is asked for."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from benchback import registry
-from benchback.agent import Weights, network_of
+from benchback.agent import Agent, Backend, State, Weights, network_of, start
+from benchback.envs import Env
 from benchback.evaluate import NOISE_STEPS
 from benchback.run import Run, environment
 
@@ -22,37 +22,29 @@ class Played(NamedTuple):
 
 
 def played(run: Run, weights: Weights, seed: int) -> Iterator[Played]:
-    """Steps of a device environment; its first episode is that of `train.evaluate` with one episode and this seed."""
+    """Steps of a device environment; the first episode is that of `evaluate` with one episode and this seed."""
     import jax
 
-    make, backend = registry.load(run.algorithm, run.backend)
-    env = environment(run, 1)
-    agent = make(run.config.for_evaluation(1), env)
-
-    def play(state: Any, scene: Any) -> Any:
-        env_state, noise = scene
-        return env.step(env_state, agent.act(state, env_state.obs), noise)
-
-    player = backend.modes[run.compile_mode](replace(agent, act=play))
-    state = player.init(seed, network_of(weights, replay=False))
-    env_state, t = env.reset(env.random(seed)), 0
+    agent, backend, env, state = _player(run, weights, seed)
+    memory, env_step, env_state, t = agent.initial_memory(1), backend.compile(env.step), env.reset(env.random(seed)), 0
     while True:
         if t % NOISE_STEPS == 0:
             noise = env.draw(env.random(seed + 1 + t // NOISE_STEPS), NOISE_STEPS)
-        # Served to torch, a JAX environment keeps its state to itself.
+        # A JAX environment served to torch keeps its state in JAX.
         inner = env_state.inner if run.framework == "jax" else env_state.inner.state.inner
         alone = jax.tree.map(lambda x: np.asarray(x)[0], inner)
-        env_state, step = player.act(state, (env_state, noise[t % NOISE_STEPS]))
+        memory, action = agent.act(state, memory, env_state.obs)
+        env_state, step = env_step(env_state, action, noise[t % NOISE_STEPS])
         found = backend.fetch({"done": step.terminated | step.truncated, "episode_return": step.episode_return})
-        yield Played(alone, float(found["episode_return"][0]), bool(found["done"][0]))
+        ended = bool(found["done"][0])
+        memory = agent.initial_memory(1) if ended else memory
+        yield Played(alone, float(found["episode_return"][0]), ended)
         t += 1
 
 
-def chooser(run: Run, weights: Weights, seed: int) -> Callable[[np.ndarray], np.ndarray]:
-    """From one observation to the greedy action, for an environment that is stepped from Python."""
-    make, backend = registry.load(run.algorithm, run.backend)
-    agent = backend.modes[run.compile_mode](make(run.config.for_evaluation(1), environment(run, 1)))
-    state = agent.init(seed, network_of(weights, replay=False))
+def chooser(run: Run, weights: Weights, seed: int) -> Callable[[np.ndarray, bool], np.ndarray]:
+    """(observation, whether it is an episode's first) -> greedy action, for one environment stepped from Python."""
+    agent, backend, _, state = _player(run, weights, seed)
     if run.framework == "jax":
         import jax.numpy as jnp
 
@@ -61,4 +53,20 @@ def chooser(run: Run, weights: Weights, seed: int) -> Callable[[np.ndarray], np.
         import torch
 
         place = torch.as_tensor
-    return lambda obs: np.asarray(backend.fetch({"action": agent.act(state, place(obs[None]))})["action"][0])
+    memory: Any = ()
+
+    def choose(obs: np.ndarray, first: bool) -> np.ndarray:
+        nonlocal memory
+        memory = agent.initial_memory(1) if first else memory
+        memory, action = agent.act(state, memory, place(obs[None]))
+        return np.asarray(backend.fetch({"action": action})["action"][0])
+
+    return choose
+
+
+def _player(run: Run, weights: Weights, seed: int) -> tuple[Agent, Backend, Env, State]:
+    """The agent in one environment, compiled, and its state with the networks of `weights`."""
+    make, backend = registry.load(run.algorithm, run.backend)
+    env = environment(run, 1)
+    agent = backend.modes[run.compile_mode](make(run.config.for_evaluation(1), env))
+    return agent, backend, env, start(agent, seed, network_of(weights, replay=False))

@@ -74,10 +74,10 @@ def optimiser(work: Workload, count: int, arrays: dict[str, Any]) -> Callable[[]
     params = {name: jnp.asarray(x) + 0.1 for name, x in arrays.items()}
     adam = math.adam(anneal=False, steps_per_iteration=1, num_iterations=1)
 
-    def step(carry: Any, _: None) -> tuple[Any, None]:
+    def step(carry: Any, earlier: Any) -> tuple[Any, None]:
         params, state = carry
-        change, state = adam.update(params, state, hyper=Hyper())
+        change, state = adam.update(params, state, count=earlier, hyper=Hyper())
         return (optax.apply_updates(params, change), state), None
 
-    run = jax.jit(lambda params: jax.lax.scan(step, (params, adam.init(params)), length=count)[0][0])
+    run = jax.jit(lambda params: jax.lax.scan(step, (params, adam.init(params)), jnp.arange(count))[0][0])
     return lambda: run(params)

@@ -18,22 +18,23 @@ def environment(work: Workload) -> tuple[Callable[[], Any], Any]:
     env, generator, model = work.env, work.env.random(0), torch.nn.Identity()
     action = _actions(work)
 
-    def replaying(put: pytorch.Replace) -> Agent:
-        steps = pytorch.rollout_steps(env, lambda model, obs, action: (action,), put)
+    def replaying(wrap: pytorch.Wrap) -> Agent:
+        steps = pytorch.rollout_steps(env, lambda model, obs, action: (action,), wrap)
 
         @torch.no_grad()
         def rollout(state: Any) -> tuple[Any, Any]:
             return steps(model, state, (env.draw(generator, work.steps), action))
 
-        return Agent(**dict.fromkeys(("init", "update", "learn", "act", "export"), _absent), rollout=rollout)
+        absent = dict.fromkeys(("init", "load", "update", "learn", "act", "export", "key"), _absent)
+        return Agent(**absent, rollout=rollout, hyper=None, roles={})
 
     agent = work.backend.modes[work.run.compile_mode](_rebuilt(replaying))
     state = env.reset(generator)
     return lambda: agent.rollout(state), agent.rollout(state)[1][0]
 
 
-def _rebuilt(build: Callable[[pytorch.Replace], Agent]) -> Agent:
-    return replace(build(pytorch.keep), within=build)
+def _rebuilt(build: Callable[[pytorch.Wrap], Agent]) -> Agent:
+    return replace(build(pytorch.keep), with_wrapped=build)
 
 
 def _absent(*arguments: Any) -> Any:
@@ -59,7 +60,7 @@ def forward(work: Workload, obs: Any) -> Callable[[], Any]:
 
     @torch.inference_mode()
     def choose() -> Any:
-        return [act(state, x) for x in obs]
+        return [act(state, (), x)[1] for x in obs]
 
     return choose
 

@@ -1,0 +1,28 @@
+"""An image environment that needs no package but gymnasium: `gymnasium/Picture-v0`, registered on import."""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+SHAPE = (6, 5, 3)
+LIMIT = 50
+
+
+class Picture(gymnasium.Env):
+    """A random image that moves one column to the left or to the right; moving right earns 1."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, SHAPE, np.uint8)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+        super().reset(seed=seed)
+        self.image = self.np_random.integers(256, size=SHAPE, dtype=np.uint8)
+        return self.image, {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
+        self.image = np.roll(self.image, 2 * int(action) - 1, axis=1)
+        return self.image, float(action), False, False, {}
+
+
+gymnasium.register("Picture-v0", Picture, max_episode_steps=LIMIT)
