@@ -1,4 +1,4 @@
-"""TD3's objectives and the records they work on, written once for all backends.
+"""TD3's objectives and what they work on, written once for all backends.
 
 `math` is `benchback.math.jax` or `benchback.math.torch`: twins with the same names. This file imports
 neither framework, so it cannot make two backends differ.
@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from benchback.algorithms.offpolicy import Experience
-from benchback.algorithms.td3.config import Config, Hyper
+from benchback.algorithms.td3.config import Config
 from benchback.envs.interface import Box, Env
 from benchback.errors import InputError
 
@@ -23,7 +23,7 @@ class Minibatch(NamedTuple):
     next_obs: Any
     terminated: Any
     noise: Any
-    """Standard normal, `[B, A]`: smooths the target policy."""
+    """Standard normal, `[B, A]`, for target policy smoothing."""
 
 
 CRITIC_METRICS = ("critic_loss", "value1", "value2", "critic_grad_norm")
@@ -33,7 +33,7 @@ METRICS = CRITIC_METRICS + ACTOR_METRICS
 
 
 def action_bounds(math: ModuleType, env: Env, dtype: Any) -> Any:
-    """Where the policy may act; an InputError unless it is bounded."""
+    """Bounds of the actions as data; an InputError unless they are finite."""
     assert isinstance(env.actions, Box)
     low, high = env.actions.low, env.actions.high
     if not all(map(isfinite, (*low, *high))):
@@ -44,20 +44,10 @@ def action_bounds(math: ModuleType, env: Env, dtype: Any) -> Any:
     return math.bounds(low, high, dtype)
 
 
-def minibatches(rows: Experience, noise: Any, config: Config) -> Minibatch:
-    """Rows for many gradient steps, `[U B, ...]`, and their noise `[U, B, A]`, as one minibatch for each."""
+def make_minibatches(rows: Experience, noise: Any, config: Config) -> Minibatch:
+    """Rows `[U B, ...]` and their noise `[U, B, A]` as one minibatch for each of U gradient steps, `[U, B, ...]`."""
     shape = config.num_updates, config.minibatch_size
     return Minibatch(**{name: x.reshape(*shape, *x.shape[1:]) for name, x in rows._asdict().items()}, noise=noise)
-
-
-def smoothed(math: ModuleType, action: Any, noise: Any, bounds: Any, hyper: Hyper) -> Any:
-    """The target policy's action with clipped normal noise, within the bounds."""
-    return math.add_noise(action, math.smoothing_noise(noise, hyper.target_noise, hyper.target_noise_clip), bounds)
-
-
-def critic_target(math: ModuleType, values: tuple[Any, Any], minibatch: Minibatch, hyper: Hyper) -> Any:
-    """What both critics aim at, given both targets' values of what follows."""
-    return math.twin_target(minibatch.reward, minibatch.terminated, *values, hyper.gamma)
 
 
 def critic_loss(values: tuple[Any, Any], target: Any) -> tuple[Any, dict[str, Any]]:
@@ -68,13 +58,12 @@ def critic_loss(values: tuple[Any, Any], target: Any) -> tuple[Any, dict[str, An
 
 
 def actor_loss(value1: Any) -> tuple[Any, dict[str, Any]]:
-    """-mean Q1(s, mu(s)): the first critic alone appraises the policy."""
+    """-mean Q1(s, mu(s)): only the first critic evaluates the policy."""
     loss = -value1.mean()
     return loss, {"actor_loss": loss}
 
 
-def averaged(math: ModuleType, losses: dict[str, Any]) -> dict[str, Any]:
+def mean_metrics(math: ModuleType, losses: dict[str, Any]) -> dict[str, Any]:
     """Mean of each metric over the gradient steps, `[U]`; of the actor's, over those that moved it."""
-    known = {name: (x[None], (x == x)[None]) for name, x in losses.items() if name in ACTOR_METRICS}
-    delayed = {name: math.mean_where(*x) for name, x in known.items()}
-    return {name: losses[name].mean() for name in CRITIC_METRICS} | delayed
+    critic = {name: losses[name].mean() for name in CRITIC_METRICS}
+    return critic | {name: math.nanmean(losses[name]) for name in ACTOR_METRICS}

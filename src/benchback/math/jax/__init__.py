@@ -13,7 +13,7 @@ from benchback.math.jax.losses import (
 from benchback.math.jax.normalisers import no_moments, normalise, rescale, update_moments
 from benchback.math.jax.optimisers import AdamState, adam
 from benchback.math.jax.replay import empty_replay, gather, insert, sample_indices
-from benchback.math.jax.returns import discounted_return, gae, mean_where, successor_value
+from benchback.math.jax.returns import discounted_return, gae, mean_where, nanmean, successor_value
 from benchback.math.jax.schedules import linear_anneal, linear_ramp
 from benchback.math.jax.shuffles import minibatch_indices, permutation, take
 from benchback.math.jax.targets import polyak, smoothing_noise, stop_gradient, twin_target
@@ -47,6 +47,7 @@ __all__ = [
     "linear_ramp",
     "mean_where",
     "minibatch_indices",
+    "nanmean",
     "no_moments",
     "normalise",
     "permutation",

@@ -61,3 +61,8 @@ def discounted_return(
 def mean_where(x: Num[Array, "T E"], mask: Bool[Array, "T E"]) -> Float[Array, ""]:
     """Mean of the masked entries; NaN where there are none."""
     return jnp.sum(jnp.where(mask, x, 0)) / jnp.sum(mask)
+
+
+def nanmean(x: Float[Array, "U"]) -> Float[Array, ""]:
+    """Mean of the entries that are not NaN; NaN where there are none."""
+    return jnp.nanmean(x)

@@ -69,3 +69,8 @@ def discounted_return(
 def mean_where(x: Num[Tensor, "T E"], mask: Bool[Tensor, "T E"]) -> Float[Tensor, ""]:
     """Mean of the masked entries; NaN where there are none."""
     return torch.where(mask, x, 0).sum() / mask.sum()
+
+
+def nanmean(x: Float[Tensor, "U"]) -> Float[Tensor, ""]:
+    """Mean of the entries that are not NaN; NaN where there are none."""
+    return x.nanmean()
