@@ -290,7 +290,7 @@ MISTAKES = {
     "swapped_networks": ("L1", LOSS_MODULE, "td_target", swapped_networks, "gradient"),
     "through_termination": ("L1", LOSS_MODULE, "td_target", through_termination, "gradient"),
     "where_it_came_from": ("L0", OWN, "Transition", where_it_came_from, "final_obs"),
-    "done_for_terminated": ("L3", OWN, "remembered", done_for_terminated, "replay"),
+    "done_for_terminated": ("L3", OWN, "to_experience", done_for_terminated, "replay"),
     "twice_the_period": ("L3", OWN, "renews_target", twice_the_period, "weight"),
     "at_once": ("L3", OWN, "renews_target", at_once, "weight"),
     "inverted": ("L3", MATH, "polyak", inverted, "weight"),

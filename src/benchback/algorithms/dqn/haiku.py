@@ -14,7 +14,7 @@ from benchback.agent import Agent, Metrics, Weights
 from benchback.algorithms.dqn.config import Config, Hyper
 from benchback.algorithms.dqn.loss import LOSS_METRICS, Minibatch, dqn_loss, epsilon, learns, renews_target
 from benchback.algorithms.episodes import episode_metrics
-from benchback.algorithms.offpolicy import Transition, remembered
+from benchback.algorithms.offpolicy import Transition, to_experience
 from benchback.backends import xla
 from benchback.backends.haiku import LAYOUT, MLP
 from benchback.backends.kernel_gradients import fast_gradients
@@ -111,7 +111,7 @@ def make(config: Config, env: Env) -> Agent:
 
     def update(state: State, batch: Transition) -> tuple[State, Metrics]:
         share = epsilon(math, state.replay.inserted, state.hyper, config)
-        replay = math.insert(state.replay, remembered(batch, config))
+        replay = math.insert(state.replay, to_experience(batch, config))
         key, row_key = jax.random.split(state.key)
         index = math.sample_indices(row_key, replay, (config.num_updates, config.minibatch_size))
         state = state._replace(replay=replay, key=key)

@@ -11,7 +11,7 @@ from benchback.algorithms.dqn.config import Config, Hyper
 from benchback.algorithms.offpolicy import Experience
 
 Minibatch = Experience
-"""What a gradient step learns from is what is remembered; `[B, ...]`."""
+"""What a gradient step learns from is what is to_experience; `[B, ...]`."""
 
 LOSS_METRICS = ("loss", "value", "target", "grad_norm")
 """What a gradient step reports; NaN in an iteration without one."""

@@ -11,7 +11,7 @@ from benchback.agent import Agent, Metrics, Weights
 from benchback.algorithms.dqn.config import Config, Hyper
 from benchback.algorithms.dqn.loss import LOSS_METRICS, Minibatch, dqn_loss, epsilon, learns, renews_target
 from benchback.algorithms.episodes import episode_metrics
-from benchback.algorithms.offpolicy import Transition, remembered
+from benchback.algorithms.offpolicy import Transition, to_experience
 from benchback.backends import pytorch, torch_state
 from benchback.backends.pytorch import MLP, Replace
 from benchback.envs.interface import Env, EnvState
@@ -120,7 +120,7 @@ def make(config: Config, env: Env, put: Replace = pytorch.keep) -> Agent:
 
     def update(state: State, batch: Transition) -> tuple[State, Metrics]:
         share = epsilon(math, state.replay.inserted, state.hyper, config)
-        replay = math.insert(state.replay, remembered(batch, config))
+        replay = math.insert(state.replay, to_experience(batch, config))
         index = math.sample_indices(state.generator, replay, (config.num_updates, config.minibatch_size))
         losses = train(state, index) if learns(replay.inserted, config) else wait(state, index)
         if renews_target(replay.inserted, config):
