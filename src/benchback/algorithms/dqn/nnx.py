@@ -144,7 +144,7 @@ def make(config: Config, env: Env) -> Agent:
     def no_gradient_steps(state: State, data: Minibatch) -> tuple[State, Metrics]:
         return state, nan_metrics(jnp.full, LOSS_METRICS, dtype)
 
-    def keep_target(target: nnx.State, online: nnx.State, tau: Float[Array, ""]) -> nnx.State:
+    def keep_target(target: Any, online: Any, tau: Float[Array, ""]) -> Any:
         return target
 
     def update(state: State, batch: Transition) -> tuple[State, Metrics]:
