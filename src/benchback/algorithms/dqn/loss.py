@@ -11,14 +11,14 @@ from benchback.algorithms.dqn.config import Config, Hyper
 from benchback.algorithms.offpolicy import Experience
 
 Minibatch = Experience
-"""What a gradient step learns from is what is to_experience; `[B, ...]`."""
+"""A gradient step learns from rows of replay; `[B, ...]`."""
 
 LOSS_METRICS = ("loss", "value", "target", "grad_norm")
 """What a gradient step reports; NaN in an iteration without one."""
 
 
-def epsilon(math: ModuleType, inserted: Any, hyper: Hyper, config: Config) -> Any:
-    """Share of random actions after `inserted` environment steps."""
+def epsilon_at(math: ModuleType, inserted: Any, hyper: Hyper, config: Config) -> Any:
+    """Epsilon of the epsilon-greedy policy after `inserted` environment steps."""
     duration = hyper.exploration_fraction * config.num_transitions
     return math.linear_ramp(hyper.first_epsilon, hyper.last_epsilon, inserted, duration)
 
@@ -28,8 +28,8 @@ def learns(inserted: Any, config: Config) -> Any:
     return inserted >= config.learning_starts
 
 
-def renews_target(inserted: Any, config: Config) -> Any:
-    """Whether such an iteration has reached or passed a multiple of `target_every`."""
+def updates_target(inserted: Any, config: Config) -> Any:
+    """Whether an iteration that ends with `inserted` environment steps has reached a multiple of `target_every`."""
     return inserted % config.target_every < config.batch_size
 
 
@@ -55,7 +55,7 @@ def dqn_loss(
     config: Config,
 ) -> tuple[Any, dict[str, Any]]:
     """Mean of (Q(s, a) - target)^2 over the minibatch, and its parts; `value` is Q(s, .), `[B, A]`."""
-    chosen = math.q_of_action(value, minibatch.action)
+    q_of_action = math.q_of_action(value, minibatch.action)
     target = math.stop_gradient(td_target(math, next_value, online_next_value, minibatch, hyper, config))
-    loss = ((chosen - target) ** 2).mean()
-    return loss, {"loss": loss, "value": chosen.mean(), "target": target.mean()}
+    loss = ((q_of_action - target) ** 2).mean()
+    return loss, {"loss": loss, "value": q_of_action.mean(), "target": target.mean()}
