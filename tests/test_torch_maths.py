@@ -132,6 +132,32 @@ def test_gae_is_the_recursion(length: int, end: float, dtype: type) -> None:
     assert ours.dtype == dtype
 
 
+def naive_rewards_to_go(reward, next_value, terminated, done, gamma):
+    """The recursion as printed, one environment and one step at a time, in float64."""
+    result = np.zeros(reward.shape)
+    for e in range(reward.shape[1]):
+        following = next_value[-1, e]
+        for t in reversed(range(reward.shape[0])):
+            following = next_value[t, e] if done[t, e] else following
+            following = result[t, e] = reward[t, e] + gamma * following * (not terminated[t, e])
+    return result
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize(("length", "end"), [(1, 0.3), (2, 0.3), (7, 0.3), (37, 0.05), (256, 0.01), (255, 0.0)])
+def test_rewards_to_go_are_the_recursion(length: int, end: float, dtype: type) -> None:
+    random = np.random.default_rng(length)
+    reward, next_value = random.normal(size=(2, length, 5)).astype(dtype)
+    terminated, truncated = random.random((2, length, 5)) < end
+    flags, gamma = (terminated, terminated | truncated), np.array(0.99, dtype)
+    expected = naive_rewards_to_go(reward, next_value, *flags, float(gamma))
+    tensors = (torch.tensor(x) for x in (reward, next_value, *flags))
+    ours = torch_math.rewards_to_go(*tensors, gamma=torch.tensor(gamma)).numpy()
+    scale = np.abs(expected).max()
+    np.testing.assert_allclose(ours / scale, expected / scale, rtol=0, atol=TOLERANCE[dtype])
+    assert ours.dtype == dtype
+
+
 def test_successor_value_takes_the_final_value_at_a_time_limit() -> None:
     value, last, final = torch.arange(6.0).reshape(3, 2), torch.tensor([10.0, 11.0]), torch.full((3, 2), -1.0)
     truncated = torch.tensor([[True, False], [False, False], [False, True]])
@@ -213,6 +239,7 @@ def test_nothing_asks_the_device_for_a_value() -> None:
         optimiser.update(params, optimiser.init(params), params, hyper=hyper)
         x, flag = torch.zeros(7, 2), torch.zeros(7, 2, dtype=torch.bool)
         torch_math.gae(x, x, x, flag, flag, gamma=hyper.gamma, lam=hyper.gae_lambda)
+        torch_math.rewards_to_go(x, x, flag, flag, gamma=hyper.gamma)
         torch_math.mean_where(x, flag)
         torch_math.discounted_return(x, flag, x[0], gamma=hyper.gamma)
         moments = torch_math.update_moments(torch_math.no_moments((2,), torch.float32), x)

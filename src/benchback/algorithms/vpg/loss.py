@@ -7,8 +7,7 @@ neither framework, so it cannot make two backends differ.
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from benchback.algorithms.onpolicy import Transition, advantages, rewards_to_go
-from benchback.algorithms.vpg.config import Config, Hyper
+from benchback.algorithms.onpolicy import Transition
 
 
 class Minibatch(NamedTuple):
@@ -21,26 +20,26 @@ class Minibatch(NamedTuple):
     target: Any
 
 
-def learnable(math: ModuleType, batch: Transition, last_value: Any, hyper: Hyper, config: Config) -> Minibatch:
-    """The rollout with advantages and value targets, flattened to one row per environment step."""
-    advantage = advantages(math, batch, last_value, hyper, config.truncation)
-    target = rewards_to_go(math, batch, last_value, hyper, config.truncation)
+def make_training_batch(batch: Transition, advantage: Any, target: Any) -> Minibatch:
+    """The rollout with its advantages and value targets, flattened to one row per environment step."""
     rows = Minibatch(batch.obs, batch.action, batch.log_prob, advantage, target)
-    return Minibatch(*(x.reshape(config.batch_size, *x.shape[2:]) for x in rows))
+    return Minibatch(*(x.reshape(-1, *x.shape[2:]) for x in rows))
 
 
-def policy_loss(math: ModuleType, policy: ModuleType, head: Any, minibatch: Minibatch) -> tuple[Any, dict[str, Any]]:
-    """-mean log pi(a | s) A over standardised advantages, and beside it the entropy, which is not optimised.
+def policy_loss(
+    math: ModuleType, distribution: ModuleType, policy_params: Any, minibatch: Minibatch
+) -> tuple[Any, dict[str, Any]]:
+    """-mean log pi(a | s) A over standardised advantages, and beside it the entropy, which is not optimised."""
+    log_prob = distribution.log_prob(policy_params, minibatch.action)
+    loss = -(log_prob * math.standardise(minibatch.advantage)).mean()
+    return loss, {"policy_loss": loss, "entropy": distribution.entropy(policy_params).mean()}
 
-    `policy` is the distribution and `head` what the network emits for it.
-    """
-    loss = -(policy.log_prob(head, minibatch.action) * math.standardise(minibatch.advantage)).mean()
-    return loss, {"policy_loss": loss, "entropy": policy.entropy(head).mean()}
 
-
-def policy_change(math: ModuleType, policy: ModuleType, head: Any, minibatch: Minibatch) -> dict[str, Any]:
-    """How far the policy that emits `head` is from the one that acted."""
-    log_ratio = policy.log_prob(head, minibatch.action) - minibatch.log_prob
+def policy_change(
+    math: ModuleType, distribution: ModuleType, policy_params: Any, minibatch: Minibatch
+) -> dict[str, Any]:
+    """Approximate KL divergence of the policy with these parameters from the one that acted."""
+    log_ratio = distribution.log_prob(policy_params, minibatch.action) - minibatch.log_prob
     return {"approximate_kl": math.approximate_kl(log_ratio)}
 
 

@@ -13,7 +13,7 @@ from benchback.math.jax.losses import (
 from benchback.math.jax.normalisers import no_moments, normalise, rescale, update_moments
 from benchback.math.jax.optimisers import AdamState, adam
 from benchback.math.jax.replay import empty_replay, gather, insert, sample_indices
-from benchback.math.jax.returns import discounted_return, gae, mean_where, nanmean, successor_value
+from benchback.math.jax.returns import discounted_return, gae, mean_where, nanmean, rewards_to_go, successor_value
 from benchback.math.jax.schedules import linear_anneal, linear_ramp
 from benchback.math.jax.shuffles import minibatch_indices, permutation, take
 from benchback.math.jax.targets import polyak, smoothing_noise, stop_gradient, twin_target
@@ -54,6 +54,7 @@ __all__ = [
     "polyak",
     "q_of_action",
     "rescale",
+    "rewards_to_go",
     "sample_indices",
     "smoothing_noise",
     "squash",

@@ -14,7 +14,7 @@ from benchback.math.torch.losses import (
 from benchback.math.torch.normalisers import no_moments, normalise, rescale, update_moments
 from benchback.math.torch.optimisers import AdamState, adam
 from benchback.math.torch.replay import empty_replay, gather, insert, sample_indices
-from benchback.math.torch.returns import discounted_return, gae, mean_where, nanmean, successor_value
+from benchback.math.torch.returns import discounted_return, gae, mean_where, nanmean, rewards_to_go, successor_value
 from benchback.math.torch.schedules import linear_anneal, linear_ramp
 from benchback.math.torch.shuffles import minibatch_indices, permutation, take
 from benchback.math.torch.targets import polyak, smoothing_noise, stop_gradient, twin_target
@@ -54,6 +54,7 @@ __all__ = [
     "polyak",
     "q_of_action",
     "rescale",
+    "rewards_to_go",
     "sample_indices",
     "smoothing_noise",
     "squash",
