@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Callable
-from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -16,9 +15,14 @@ from jaxtyping import Float, Int, TypeCheckError, jaxtyped
 
 from benchback import envs, registry
 from benchback.agent import start
+from benchback.algorithms.dqn import loss as dqn
+from benchback.algorithms.offpolicy import to_experience
 from benchback.algorithms.onpolicy import Transition, bootstrap, to_transitions
-from benchback.algorithms.ppo.config import Config, Hyper
+from benchback.algorithms.ppo.config import Config
 from benchback.algorithms.ppo.loss import Minibatch, make_training_batch, ppo_loss
+from benchback.algorithms.td3 import loss as td3
+from benchback.algorithms.vpg import config as vpg_config
+from benchback.algorithms.vpg import loss as vpg
 from benchback.math import jax as jax_math
 from benchback.math import records
 from benchback.math import torch as torch_math
@@ -163,44 +167,91 @@ def place(twin: str, x: np.ndarray) -> Any:
     return jnp.asarray(x) if twin == "jax" else torch.tensor(x)
 
 
-def loss_arguments(twin: str, distribution: str) -> dict[str, Any]:
-    """Arguments of ppo_loss by name, those of its minibatch included."""
+def arguments(twin: str, distribution: str) -> SimpleNamespace:
+    """Arrays for the loss of any algorithm, by name."""
     random = np.random.default_rng(0)
-    discrete = distribution == "categorical"
-    arrays = {name: random.normal(size=B).astype(np.float32) for name in ("log_prob", "advantage", "target", "value")}
-    arrays["old_value"] = arrays["value"] + np.float32(0.1)
-    arrays["policy_params"] = random.normal(size=(B, A if discrete else 2 * A)).astype(np.float32)
-    arrays["action"] = random.integers(A, size=B) if discrete else random.normal(size=(B, A)).astype(np.float32)
-    arrays["obs"] = random.normal(size=(B, 4)).astype(np.float32)
-    return {name: place(twin, x) for name, x in arrays.items()}
+    rows = ["value", "value1", "value2", "old_value", "log_prob", "advantage", "target", "reward"]
+    sizes = {"policy_params": A if distribution == "categorical" else 2 * A, "q": A, "next_q": A, "noise": A, "obs": 4}
+    arrays = {name: random.normal(size=B).astype(np.float32) for name in rows}
+    arrays |= {name: random.normal(size=(B, size)).astype(np.float32) for name, size in sizes.items()}
+    discrete = random.integers(A, size=B).astype(np.int32)
+    arrays["action"] = discrete if distribution == "categorical" else arrays["noise"]
+    arrays["terminated"] = discrete > 1
+    return SimpleNamespace(**{name: place(twin, x) for name, x in arrays.items()})
 
 
-def loss_of(twin: str, distribution: str, arguments: dict[str, Any]) -> Any:
-    x = SimpleNamespace(**arguments)
+def hyper(twin: str, config: Any) -> Any:
+    return type(config.hyper)(*(place(twin, np.float32(x)) for x in config.hyper))
+
+
+def ppo(twin: str, distribution: str, x: SimpleNamespace) -> Any:
+    math, config = TWINS[twin], Config()
     minibatch = Minibatch(x.obs, x.action, x.log_prob, x.old_value, x.advantage, x.target)
-    hyper = Hyper(*(place(twin, np.float32(value)) for value in Config().hyper))
-    math = TWINS[twin]
-    return ppo_loss(math, getattr(math, distribution), x.policy_params, x.value, minibatch, hyper, Config())[0]
+    of_actions = getattr(math, distribution)
+    return ppo_loss(math, of_actions, x.policy_params, x.value, minibatch, hyper(twin, config), config)[0]
+
+
+def vpg_policy(twin: str, distribution: str, x: SimpleNamespace) -> Any:
+    math, minibatch = TWINS[twin], vpg.Minibatch(x.obs, x.action, x.log_prob, x.advantage, x.target)
+    change = vpg.policy_change(math, getattr(math, distribution), x.policy_params, minibatch)
+    loss, _ = vpg.policy_loss(math, getattr(math, distribution), x.policy_params, minibatch)
+    return loss + change["approximate_kl"]
+
+
+def vpg_value(twin: str, distribution: str, x: SimpleNamespace) -> Any:
+    return vpg.value_loss(x.value, vpg.Minibatch(x.obs, x.action, x.log_prob, x.advantage, x.target))[0]
+
+
+def double_dqn(twin: str, distribution: str, x: SimpleNamespace) -> Any:
+    minibatch, config = dqn.Minibatch(x.obs, x.action, x.reward, x.obs, x.terminated), dqn.Config(double=True)
+    return dqn.dqn_loss(TWINS[twin], x.q, x.next_q, x.next_q, minibatch, hyper(twin, config), config)[0]
+
+
+def td3_critic(twin: str, distribution: str, x: SimpleNamespace) -> Any:
+    return td3.critic_loss((x.value1, x.value2), x.target)[0]
+
+
+def td3_actor(twin: str, distribution: str, x: SimpleNamespace) -> Any:
+    return td3.actor_loss(x.value1)[0]
+
+
+LOSSES = {
+    ppo: "policy_params value action log_prob old_value advantage target",
+    vpg_policy: "policy_params action log_prob advantage",
+    vpg_value: "value",
+    double_dqn: "q next_q action reward terminated",
+    td3_critic: "value1 value2 target",
+    td3_actor: "value1",
+}
+"""Loss -> what it computes with."""
+CASES = [
+    (loss, distribution, name)
+    for loss, names in LOSSES.items()
+    for distribution in ("categorical", *(["gaussian"] if "policy_params" in names else []))
+    for name in names.split()
+]
 
 
 @twins
-@pytest.mark.parametrize("distribution", ["categorical", "gaussian"])
-@pytest.mark.parametrize("name", ["policy_params", "value", "action", "log_prob", "old_value", "advantage", "target"])
-def test_ppo_loss_refuses_a_wrong_shape(twin: str, distribution: str, name: str) -> None:
+@pytest.mark.parametrize(("loss", "distribution", "name"), CASES)
+def test_a_loss_refuses_a_wrong_shape(twin: str, loss: Callable[..., Any], distribution: str, name: str) -> None:
     """A trailing axis of one is the classic: without a check, `[B] - [B, 1]` is `[B, B]`, and its mean a loss."""
-    arguments = loss_arguments(twin, distribution)
-    assert np.isfinite(float(loss_of(twin, distribution, arguments)))
+    x = arguments(twin, distribution)
+    assert np.isfinite(float(loss(twin, distribution, x)))
+    setattr(x, name, getattr(x, name)[..., None])
     with pytest.raises(TypeCheckError):
-        loss_of(twin, distribution, arguments | {name: arguments[name][..., None]})
+        loss(twin, distribution, x)
 
 
 @twins
-def test_ppo_loss_refuses_integers_and_what_is_no_maths(twin: str) -> None:
-    arguments = loss_arguments(twin, "categorical")
+def test_a_loss_refuses_integers_for_values_and_what_is_no_maths(twin: str) -> None:
+    x = arguments(twin, "categorical")
     with pytest.raises(TypeCheckError):
-        loss_of(twin, "categorical", arguments | {"value": arguments["action"]})
-    with pytest.raises(TypeCheckError):
-        ppo_loss(np, TWINS[twin].categorical, *[arguments["value"]] * 2, None, None, Config())
+        ppo(twin, "categorical", SimpleNamespace(**{**vars(x), "value": x.action}))
+    minibatch = vpg.Minibatch(x.obs, x.action, x.log_prob, x.advantage, x.target)
+    for math, distribution in ((np, TWINS[twin].categorical), (TWINS[twin], TWINS[twin])):
+        with pytest.raises(TypeCheckError):
+            vpg.policy_loss(math, distribution, x.policy_params, minibatch)
 
 
 @twins
@@ -233,34 +284,48 @@ def misshapen(*rows: Any) -> list[str]:
         ]
 
 
-def rolled_out(backend: str, env: str) -> tuple[Transition, Minibatch]:
-    make, _ = registry.load("ppo", backend)
-    config = replace(TINY, num_steps=5)
+CONFIGS = {
+    "ppo": TINY,
+    "vpg": vpg_config.Config(num_envs=4, num_steps=8, hidden_sizes=(8,)),
+    "dqn": dqn.Config(num_envs=4, num_steps=8, hidden_sizes=(8,)),
+    "td3": td3.Config(num_envs=4, num_steps=8, hidden_sizes=(8,)),
+}
+
+
+def training_rows(algorithm: str, batch: Any, config: Any) -> Any:
+    """What a rollout becomes before it is learnt from."""
+    if algorithm == "ppo":
+        return make_training_batch(batch, batch.value)
+    if algorithm == "vpg":
+        return vpg.make_training_batch(batch, batch.value, batch.value)
+    return to_experience(batch, config)
+
+
+def rolled_out(algorithm: str, backend: str, env: str) -> tuple[Any, Any]:
+    make, _ = registry.load(algorithm, backend)
+    config = CONFIGS[algorithm]
     agent = make(config, envs.make(env, config.num_envs, registry.BACKENDS[backend].family))
-    state = start(agent, 0)
 
-    def records_of(state: Any) -> tuple[Transition, Minibatch]:
+    def records_of(state: Any) -> tuple[Any, Any]:
         _, batch = agent.rollout(state)
-        return batch, make_training_batch(batch, batch.value)
+        return batch, training_rows(algorithm, batch, config)
 
+    state = start(agent, 0)
     return jax.eval_shape(records_of, state) if backend != "pytorch" else records_of(state)
 
 
+@pytest.mark.parametrize("backend", ["purejax", "pytorch"])
 @pytest.mark.parametrize(
-    ("backend", "env"),
-    [
-        ("purejax", "gymnax/CartPole-v1"),
-        ("purejax", "gymnax/Pendulum-v1"),
-        ("pytorch", "torch/CartPole-v1"),
-        ("pytorch", "gymnax/Pendulum-v1"),
-    ],
+    ("algorithm", "env"),
+    [(a, f"gymnax/{env}") for a in ("ppo", "vpg") for env in ("CartPole-v1", "Pendulum-v1")]
+    + [("dqn", "gymnax/CartPole-v1"), ("td3", "gymnax/Pendulum-v1")],
 )
-def test_records_of_a_rollout_have_the_declared_shapes(backend: str, env: str) -> None:
-    batch, minibatch = rolled_out(backend, env)
-    assert misshapen(batch, minibatch) == []
-    assert batch.reward.shape == (5, TINY.num_envs)
-    assert misshapen(batch._replace(value=batch.terminated)) == ["value"]
-    assert misshapen(batch._replace(log_prob=minibatch.log_prob)) == ["log_prob"]
+def test_records_of_a_rollout_have_the_declared_shapes(algorithm: str, backend: str, env: str) -> None:
+    batch, rows = rolled_out(algorithm, backend, env)
+    assert misshapen(batch, rows) == []
+    assert batch.reward.shape == (8, 4)
+    assert misshapen(batch._replace(reward=batch.terminated)) == ["reward"]
+    assert misshapen(batch._replace(truncated=rows.obs)) == ["truncated"]
 
 
 def test_the_protocol_names_no_framework() -> None:

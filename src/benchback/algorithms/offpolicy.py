@@ -6,42 +6,45 @@ This file imports no framework, so it cannot make two backends differ.
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from jaxtyping import Bool, Float, Int, Shaped
+
 from benchback.envs.interface import Step
+from benchback.math.records import Array, DType
 
 
 class Transition(NamedTuple):
-    """What a rollout keeps of each step; time-major, `[T, E, ...]`."""
+    """What a rollout keeps of each step; time-major."""
 
-    obs: Any
-    action: Any
-    reward: Any
-    terminated: Any
-    truncated: Any
-    final_obs: Any
+    obs: Shaped[Array, "T E *O"]
+    action: Shaped[Array, "T E *A"]
+    reward: Float[Array, "T E"]
+    terminated: Bool[Array, "T E"]
+    truncated: Bool[Array, "T E"]
+    final_obs: Shaped[Array, "T E *O"]
     """What the step led to, before any reset."""
-    episode_return: Any
+    episode_return: Float[Array, "T E"]
     """Return of the episode up to and including this step."""
-    episode_length: Any
+    episode_length: Int[Array, "T E"]
 
     @property
-    def done(self) -> Any:
+    def done(self) -> Bool[Array, "T E"]:
         """Whether the episode ended with this step."""
         return self.terminated | self.truncated
 
 
 class Experience(NamedTuple):
-    """One row of replay for each step, `[capacity, ...]`; or a minibatch of them, `[B, ...]`."""
+    """Rows of replay, one for each step; all that it has room for, or a minibatch of them."""
 
-    obs: Any
-    action: Any
-    reward: Any
-    next_obs: Any
-    terminated: Any
+    obs: Shaped[Array, "B *O"]
+    action: Shaped[Array, "B *A"]
+    reward: Float[Array, "B"]
+    next_obs: Shaped[Array, "B *O"]
+    terminated: Bool[Array, "B"]
     """Whether the return ends here, so that nothing is bootstrapped from `next_obs`."""
 
 
-def to_transition(obs: Any, action: Any, step: Step) -> Transition:
-    """The transition from `obs` by `action`, as the environment answered it."""
+def to_transition(obs: Shaped[Array, "E *O"], action: Shaped[Array, "E *A"], step: Step) -> Transition:
+    """The transition from `obs` by `action`, as the environment answered it; of one step, so without its axis T."""
     return Transition(
         obs=obs,
         action=action,
@@ -61,7 +64,7 @@ def to_experience(batch: Transition, config: Any) -> Experience:
     return Experience(*(x.reshape(config.batch_size, *x.shape[2:]) for x in rows))
 
 
-def nan_metrics(full: Callable[..., Any], names: Iterable[str], dtype: Any) -> dict[str, Any]:
+def nan_metrics(full: Callable[..., Array], names: Iterable[str], dtype: DType) -> dict[str, Float[Array, ""]]:
     """NaN for each of these metrics: what is reported of gradient steps that were not taken.
 
     `full` is `jnp.full` or `torch.full`.

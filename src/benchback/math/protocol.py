@@ -157,6 +157,16 @@ class Math(Protocol):
         lam: Float[Array, ""],
     ) -> Float[Array, "T E"]: ...
 
+    def rewards_to_go(
+        self,
+        reward: Float[Array, "T E"],
+        next_value: Float[Array, "T E"],
+        terminated: Bool[Array, "T E"],
+        done: Bool[Array, "T E"],
+        *,
+        gamma: Float[Array, ""],
+    ) -> Float[Array, "T E"]: ...
+
     def discounted_return(
         self,
         reward: Float[Array, "T E"],
@@ -167,6 +177,8 @@ class Math(Protocol):
     ) -> Float[Array, "T E"]: ...
 
     def mean_where(self, x: Num[Array, "T E"], mask: Bool[Array, "T E"]) -> Float[Array, ""]: ...
+
+    def nanmean(self, x: Float[Array, "U"]) -> Float[Array, ""]: ...
 
     # Schedules.
 

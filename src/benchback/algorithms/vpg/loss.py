@@ -1,34 +1,37 @@
 """VPG's two objectives and what they work on, written once for all backends.
 
-`math` is `benchback.math.jax` or `benchback.math.torch`: twins with the same names. This file imports
-neither framework, so it cannot make two backends differ.
+`math` is `benchback.math.jax` or `benchback.math.torch`. This file imports neither framework, so it cannot make two
+backends differ.
 """
 
-from types import ModuleType
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from jaxtyping import Float, Shaped
 
 from benchback.algorithms.onpolicy import Transition
+from benchback.math.protocol import Distribution, Math
+from benchback.math.records import Array
 
 
 class Minibatch(NamedTuple):
-    """What a gradient step learns from; `[B, ...]`."""
+    """What a gradient step learns from."""
 
-    obs: Any
-    action: Any
-    log_prob: Any
-    advantage: Any
-    target: Any
+    obs: Shaped[Array, "B *O"]
+    action: Shaped[Array, "B *A"]
+    log_prob: Float[Array, "B"]
+    advantage: Float[Array, "B"]
+    target: Float[Array, "B"]
 
 
-def make_training_batch(batch: Transition, advantage: Any, target: Any) -> Minibatch:
+def make_training_batch(batch: Transition, advantage: Float[Array, "T E"], target: Float[Array, "T E"]) -> Minibatch:
     """The rollout with its advantages and value targets, flattened to one row per environment step."""
     rows = Minibatch(batch.obs, batch.action, batch.log_prob, advantage, target)
     return Minibatch(*(x.reshape(-1, *x.shape[2:]) for x in rows))
 
 
 def policy_loss(
-    math: ModuleType, distribution: ModuleType, policy_params: Any, minibatch: Minibatch
-) -> tuple[Any, dict[str, Any]]:
+    math: Math, distribution: Distribution, policy_params: Float[Array, "B P"], minibatch: Minibatch
+) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
     """-mean log pi(a | s) A over standardised advantages, and beside it the entropy, which is not optimised."""
     log_prob = distribution.log_prob(policy_params, minibatch.action)
     loss = -(log_prob * math.standardise(minibatch.advantage)).mean()
@@ -36,14 +39,14 @@ def policy_loss(
 
 
 def policy_change(
-    math: ModuleType, distribution: ModuleType, policy_params: Any, minibatch: Minibatch
-) -> dict[str, Any]:
+    math: Math, distribution: Distribution, policy_params: Float[Array, "B P"], minibatch: Minibatch
+) -> dict[str, Float[Array, ""]]:
     """Approximate KL divergence of the policy with these parameters from the one that acted."""
     log_ratio = distribution.log_prob(policy_params, minibatch.action) - minibatch.log_prob
     return {"approximate_kl": math.approximate_kl(log_ratio)}
 
 
-def value_loss(value: Any, minibatch: Minibatch) -> tuple[Any, dict[str, Any]]:
+def value_loss(value: Float[Array, "B"], minibatch: Minibatch) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
     """mean (V(s) - R)^2."""
     loss = ((value - minibatch.target) ** 2).mean()
     return loss, {"value_loss": loss}
