@@ -20,7 +20,7 @@ from conftest import TINY
 from test_contract import IN_PROCESS, different
 
 from benchback import envs, registry
-from benchback.agent import Agent, Backend, Weights, network_of
+from benchback.agent import Agent, Backend, Weights, network_of, start
 from benchback.algorithms.ppo.config import Config
 from benchback.checkpoint import Checkpoint, CheckpointError
 from benchback.evaluate import evaluate
@@ -46,14 +46,14 @@ def statistics(weights: Weights) -> Weights:
     return {name: x for name, x in weights.items() if name.startswith("normaliser/")}
 
 
-# What is remembered.
+# Statistics.
 
 
 @cache
 def history(name: str) -> tuple[list[Weights], list[Any]]:
     """The exported state at first and after each half of two iterations; the batches as rollouts gave them."""
     agent, backend = built(name)
-    state = agent.init(1, None)
+    state = start(agent, 1)
     exported, batches = [agent.export(state)], []
     for _ in range(2):
         state, batch = agent.rollout(state)
@@ -65,12 +65,12 @@ def history(name: str) -> tuple[list[Weights], list[Any]]:
 
 
 @pytest.mark.parametrize("name", registry.BACKENDS)
-def test_a_rollout_uses_the_statistics_and_an_update_absorbs_it_at_its_end(name: str) -> None:
+def test_a_rollout_uses_the_statistics_and_an_update_updates_them_at_its_end(name: str) -> None:
     exported, batches = history(name)
-    start, *later = map(statistics, exported)
-    assert start["normaliser/obs/mean"].shape == start["normaliser/obs/variance"].shape == (3,)
-    assert (start["normaliser/obs/count"], start["normaliser/discounted_return/count"]) == (0, 0)
-    assert different(start, later[0]) == different(later[1], later[2]) == []
+    first, *later = map(statistics, exported)
+    assert first["normaliser/obs/mean"].shape == first["normaliser/obs/variance"].shape == (3,)
+    assert (first["normaliser/obs/count"], first["normaliser/discounted_return/count"]) == (0, 0)
+    assert different(first, later[0]) == different(later[1], later[2]) == []
     for after, seen in ((later[1], batches[:1]), (later[3], batches)):
         for quantity, x in oracle.normaliser(seen, NORMALISED).items():
             np.testing.assert_allclose(after[quantity], x, rtol=1e-4, atol=1e-5, err_msg=quantity)
@@ -92,23 +92,25 @@ def test_a_rollout_keeps_observations_and_rewards_as_the_environment_gave_them(n
 def test_each_switch_works_alone(name: str, switch: str) -> None:
     both = {"normalise_obs": False, "normalise_reward": False}
     agent, backend = built(name, replace(NORMALISED, **both | {switch: True}))
-    state, metrics = advance(agent, agent.init(0, None))
+    state, metrics = advance(agent, start(agent, 0))
     assert np.isfinite(backend.fetch(metrics)["loss"])
-    remembered = {name.split("/")[1] for name in statistics(agent.export(state))}
-    assert remembered == {"obs"} if switch == "normalise_obs" else {"discounted_return", "ongoing_return"}
+    kept = {name.split("/")[1] for name in statistics(agent.export(state))}
+    assert kept == {"obs"} if switch == "normalise_obs" else {"discounted_return", "ongoing_return"}
 
 
 @pytest.mark.parametrize("name", registry.BACKENDS)
-def test_without_switches_there_is_nothing_to_remember(name: str) -> None:
+def test_without_switches_there_are_no_statistics(name: str) -> None:
     agent, _ = test_contract.built(name, IN_PROCESS[name])
-    assert statistics(agent.export(agent.init(0, None))) == {}
+    assert statistics(agent.export(start(agent, 0))) == {}
 
 
 # Checkpoints and evaluation.
 
 
-def probe_obs(name: str) -> Any:
-    return Subject("ppo", name, "float32", {}).place(np.random.default_rng(0).normal(size=(5, 3)))
+def greedy(name: str, state: Any) -> np.ndarray:
+    """What the agent would do on five observations."""
+    obs = np.random.default_rng(0).normal(size=(5, 3))
+    return Subject("ppo", name, "float32", {}).greedy(built(name)[0], state, obs)
 
 
 @pytest.mark.parametrize("writer", FAMILIES)
@@ -117,15 +119,14 @@ def test_any_backend_takes_over_any_other_s_statistics(writer: str, reader: str)
     theirs = network_of(history(writer)[0][-1])
     action = {}
     for name in (writer, reader):
-        agent, backend = built(name)
-        state = agent.init(9, theirs)
+        agent, _ = built(name)
+        state = start(agent, 9, theirs)
         assert different(theirs, network_of(agent.export(state))) == []
-        action[name] = backend.fetch({"action": agent.act(state, probe_obs(name))})["action"]
+        action[name] = greedy(name, state)
     np.testing.assert_allclose(action[reader], action[writer], rtol=1e-5, atol=1e-6)
-    agent, backend = built(reader)
-    forgetful = agent.init(9, {name: x for name, x in theirs.items() if name not in statistics(theirs)})
-    unlike = backend.fetch({"action": agent.act(forgetful, probe_obs(reader))})["action"]
-    assert np.abs(unlike - action[reader]).max() > 1e-3
+    agent, _ = built(reader)
+    forgetful = start(agent, 9, {name: x for name, x in theirs.items() if name not in statistics(theirs)})
+    assert np.abs(greedy(reader, forgetful) - action[reader]).max() > 1e-3
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -133,7 +134,7 @@ def test_other_environments_take_the_statistics_but_not_the_ongoing_returns(name
     weights = history(name)[0][-1]
     assert weights["normaliser/ongoing_return"].any()
     agent, _ = built(name, replace(NORMALISED, num_envs=2))
-    found = agent.export(agent.init(0, network_of(weights)))
+    found = agent.export(start(agent, 0, network_of(weights)))
     assert found["normaliser/ongoing_return"].tolist() == [0, 0]
     assert different(network_of(weights), network_of(found)) == []
 
@@ -147,7 +148,7 @@ def test_resuming_equals_the_unbroken_run_bit_for_bit(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_evaluation_looks_through_the_stored_statistics(name: str) -> None:
+def test_evaluation_normalises_by_the_stored_statistics(name: str) -> None:
     run = Run(NORMALISED, env=PENDULUM, backend=name, mode=IN_PROCESS[name])
     weights = history(name)[0][-1]
     bare = {key: x for key, x in weights.items() if key not in statistics(weights)}
@@ -212,24 +213,24 @@ def across_episodes(right: Any) -> Any:
     return lambda reward, done, before, *, gamma: right(reward, done & False, before, gamma=gamma)
 
 
-def absorbed_before_use(right: Any) -> Any:
-    """An update that looks through statistics which its own rollout has changed already."""
+def updated_before_use(right: Any) -> Any:
+    """An update that normalises by statistics which include its own rollout."""
 
     def wrong(math: Any, normaliser: Any, batch: Any) -> Any:
         gamma = batch.reward[0, 0] * 0 + cases.NORMALISED.gamma
         normalising = import_module("benchback.algorithms.normalising")
-        return right(math, normalising.absorbed(math, normaliser, batch, gamma), batch)
+        return right(math, normalising.update_normaliser(math, normaliser, batch, gamma), batch)
 
     return wrong
 
 
 MISTAKES = {
-    "per_environment": ("benchback.math.{family}", "absorb", per_environment, "normaliser"),
-    "sample_variance": ("benchback.math.{family}", "absorb", sample_variance, "normaliser"),
-    "latest_only": ("benchback.math.{family}", "absorb", latest_only, "normaliser"),
+    "per_environment": ("benchback.math.{family}", "update_moments", per_environment, "normaliser"),
+    "sample_variance": ("benchback.math.{family}", "update_moments", sample_variance, "normaliser"),
+    "latest_only": ("benchback.math.{family}", "update_moments", latest_only, "normaliser"),
     "centred_reward": ("benchback.math.{family}", "rescale", centred_reward, "weight"),
     "across_episodes": ("benchback.math.{family}", "discounted_return", across_episodes, "normaliser"),
-    "absorbed_before_use": ("benchback.algorithms.ppo.{backend}", "visible_batch", absorbed_before_use, "weight"),
+    "updated_before_use": ("benchback.algorithms.ppo.{backend}", "normalise_batch", updated_before_use, "weight"),
 }
 
 

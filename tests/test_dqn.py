@@ -15,8 +15,9 @@ import torch
 from test_contract import IN_PROCESS, different, with_learning_rate
 
 from benchback import checkpoint, envs, registry
-from benchback.agent import Agent, Backend, Weights, network_of
+from benchback.agent import Agent, Backend, Role, Weights, network_of, start
 from benchback.algorithms.dqn.config import Config
+from benchback.backends import nnx as nnx_backend
 from benchback.checkpoint import Checkpoint
 from benchback.errors import InputError
 from benchback.evaluate import evaluate
@@ -57,7 +58,7 @@ def built(name: str, config: Config = TINY, unit: str = "phase") -> tuple[Agent,
 
 
 def trained(agent: Agent, seed: int, iterations: int = 4, state: Any = None) -> Weights:
-    state = agent.init(seed, None) if state is None else state
+    state = start(agent, seed) if state is None else state
     for _ in range(iterations):
         state, _ = advance(agent, state)
     return agent.export(state)
@@ -79,18 +80,18 @@ def test_the_seed_is_honoured(name: str) -> None:
 @pytest.mark.parametrize("name", FAMILIES)
 def test_an_ignored_seed_is_caught(name: str) -> None:
     agent, _ = built(name)
-    assert not depends_on_the_seed(replace(agent, init=lambda seed, weights=None: agent.init(0, weights)))
+    assert not depends_on_the_seed(replace(agent, key=lambda seed: agent.key(0)))
 
 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_rollout_changes_environment_and_stream_only_and_update_neither_environment_nor_its_copies(name: str) -> None:
     agent, backend = built(name)
-    state = agent.init(1, None)
-    start = agent.export(state)
-    held = {key: array.copy() for key, array in start.items()}
+    state = start(agent, 1)
+    before = agent.export(state)
+    held = {key: array.copy() for key, array in before.items()}
     state, batch = agent.rollout(state)
     after_rollout = agent.export(state)
-    assert {key.split("/")[0] for key in different(start, after_rollout)} == {"env", "rng"}
+    assert {key.split("/")[0] for key in different(before, after_rollout)} == {"env", "rng"}
     seen = backend.fetch(batch)
     state, metrics = agent.update(state, batch)
     after = agent.export(state)
@@ -102,14 +103,14 @@ def test_rollout_changes_environment_and_stream_only_and_update_neither_environm
     assert "critic/0/kernel" in different(after, agent.export(state))
     assert not any(np.isnan(x) for key, x in backend.fetch(metrics).items() if key in LOSS)
     assert set(backend.fetch(metrics)) == LOSS | EPISODES | {"epsilon"}
-    assert different(start, held) == []
+    assert different(before, held) == []
 
 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_float_hyper_parameters_are_data(name: str) -> None:
     agent, backend = built(name)
     usual = trained(agent, seed=1)
-    state = with_learning_rate(agent.init(1, None), 0.1)
+    state = with_learning_rate(start(agent, 1), 0.1)
     compiles = backend.compiles()
     assert "critic/0/kernel" in different(usual, trained(agent, 1, state=state))
     assert backend.compiles() == compiles
@@ -119,7 +120,7 @@ def test_float_hyper_parameters_are_data(name: str) -> None:
 def test_the_target_follows_every_target_every_steps(name: str) -> None:
     """In iterations of 8 steps, every second one; learning begins with the second."""
     agent, _ = built(name)
-    state, equal = agent.init(1, None), []
+    state, equal = start(agent, 1), []
     for _ in range(5):
         state, _ = advance(agent, state)
         weights = agent.export(state)
@@ -132,9 +133,9 @@ def test_the_target_follows_every_target_every_steps(name: str) -> None:
 def test_the_share_of_random_actions_falls_linearly_to_its_last(name: str, inserted: int, share: float) -> None:
     config = replace(TINY, num_envs=1000, num_iterations=8, first_epsilon=0.8, last_epsilon=0.2)
     agent, backend = built(name, config)
-    weights = agent.export(agent.init(0, None))
+    weights = agent.export(start(agent, 0))
     assert config.num_transitions == 16_000
-    state = agent.init(0, weights | {"replay/inserted": np.array(inserted, np.int32)})
+    state = start(agent, 0, weights | {"replay/inserted": np.array(inserted, np.int32)})
     batch = backend.fetch(agent.rollout(state)[1])
     unlike = (batch.action != oracle.greedy(parameters(weights), batch.obs)).mean()
     # Half of the random actions are greedy ones; 2000 actions, four standard deviations.
@@ -153,8 +154,57 @@ def test_every_action_is_explored_equally_often(math: Any, source: Any) -> None:
 def test_observations_are_replayed_in_their_own_type(name: str, env: str) -> None:
     make, _ = registry.load("dqn", name)
     agent = make(TINY, envs.make(f"{env}/Breakout-MinAtar", 4, BACKENDS[name].family))
-    weights = agent.export(agent.init(0, None))
+    weights = agent.export(start(agent, 0))
     assert weights["replay/data/obs"].dtype == weights["replay/data/next_obs"].dtype == np.bool_
+
+
+# Many agents in one program.
+
+
+def functional(name: str) -> Agent:
+    """The agent as pure functions of arrays."""
+    make, _ = registry.load("dqn", name)
+    agent = make(TINY, envs.make("gymnax/CartPole-v1", TINY.num_envs, "jax"))
+    return nnx_backend.functional(agent) if name == "nnx" else agent
+
+
+def conds(jaxpr: Any) -> Iterator[Any]:
+    """Every `cond` of a program, in the order in which they are written."""
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "cond":
+            yield equation
+        parts = jax.tree.leaves(list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns"))
+        for part in parts:
+            if hasattr(part, "eqns"):
+                yield from conds(part)
+
+
+def conds_of_a_population(agent: Agent, shared: set[Role]) -> list[Any]:
+    """The conds of an update of three members, which have fields of the `shared` roles in common."""
+
+    def axis(path: Any, _: Any) -> int | None:
+        fields = [jax.tree_util.keystr((part,), simple=True) for part in path]
+        return None if any(agent.roles.get(field) in shared for field in fields[:2]) else 0
+
+    keys = jax.random.split(jax.random.key(0), 3)
+    axes = jax.tree_util.tree_map_with_path(axis, jax.eval_shape(agent.init, keys[0], agent.hyper))
+    state = jax.eval_shape(jax.vmap(agent.init, in_axes=(0, None), out_axes=axes), keys, agent.hyper)
+    state, batch = jax.eval_shape(jax.vmap(agent.rollout, in_axes=(axes,), out_axes=(axes, 0)), state)
+    update = jax.vmap(agent.update, in_axes=(axes, 0), out_axes=(axes, 0))
+    return list(conds(jax.make_jaxpr(update)(state, batch)))
+
+
+@pytest.mark.parametrize("name", [name for name, spec in BACKENDS.items() if spec.family == "jax"])
+def test_a_population_decides_once_for_all_members_and_no_replay_passes_through_the_decision(name: str) -> None:
+    agent = functional(name)
+    state, batch = jax.eval_shape(agent.rollout, jax.eval_shape(agent.init, jax.random.key(0), agent.hyper))
+    alone = list(conds(jax.make_jaxpr(agent.update)(state, batch)))
+    together = conds_of_a_population(agent, {Role.COUNTER})
+    assert len(alone) == len(together) == 2
+    for equation in alone + together:
+        assert not any(TINY.replay_capacity in x.aval.shape for x in equation.invars)
+    # With counters of their own, members would compute both branches.
+    assert conds_of_a_population(agent, set()) == []
 
 
 # PyTorch's modes, in a process of its own: torch.compile cannot see through the annotation checks of these tests.
@@ -164,6 +214,7 @@ import json, sys
 import torch
 torch.set_num_threads(1)
 from benchback import envs
+from benchback.agent import start
 from benchback.algorithms.dqn.config import Config
 from benchback.algorithms.dqn.pytorch import make
 from benchback.backends.pytorch import backend
@@ -173,7 +224,7 @@ config = Config(**json.loads(sys.argv[1]))
 agent = make(config, envs.make("torch/CartPole-v1", config.num_envs, "torch"))
 for mode in ("none", "script", "compile"):
     executed = backend.modes[mode](agent)
-    state, compiles, losses = executed.init(3, None), [backend.compiles()], []
+    state, compiles, losses = start(executed, 3), [backend.compiles()], []
     for iteration in range(config.num_iterations):
         state, metrics = executed.update(*executed.rollout(state))
         losses.append(float(metrics["loss"]))
@@ -240,7 +291,7 @@ def test_resuming_equals_the_unbroken_run_bit_for_bit(name: str, tmp_path: Path)
 def test_any_backend_takes_over_networks_optimiser_and_replay(writer: str, reader: str) -> None:
     theirs = network_of(written_by(writer)[4].weights)
     agent, _ = built(reader)
-    state = agent.init(9, theirs)
+    state = start(agent, 9, theirs)
     assert different(theirs, network_of(agent.export(state))) == []
     assert {"target/critic/0/kernel", "replay/data/next_obs", "replay/inserted", "adam/count"} <= theirs.keys()
     state, _ = advance(agent, state)
@@ -281,7 +332,7 @@ def probed(name: str, probe: str, config: Config = PROBING) -> tuple[np.ndarray,
     env = envs.make(f"probe/{probe}", config.num_envs, BACKENDS[name].family)
     unit, length = ("phase", 1) if name == "pytorch" else ("chunk", config.num_iterations)
     agent = registry.execute(make(config, env), backend, IN_PROCESS[name], unit, length)
-    state = agent.init(0, None)
+    state = start(agent, 0)
     for _ in range(config.num_iterations // length):
         state, _ = advance(agent, state)
     weights = agent.export(state)

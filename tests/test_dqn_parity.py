@@ -12,6 +12,7 @@ import jax
 import numpy as np
 import pytest
 
+from benchback.agent import start
 from benchback.algorithms.dqn.config import Config
 from benchback.algorithms.dqn.loss import Minibatch
 from benchback.parity import Row, deviation, measure
@@ -220,8 +221,9 @@ def where_it_came_from(right: Any) -> Any:
     """What the agent saw before its step in place of what the step led to."""
 
     class Wrong(right):
-        def __new__(cls, obs: Any, action: Any, reward: Any, terminated: Any, truncated: Any, _: Any, *episode: Any):
-            return super().__new__(cls, obs, action, reward, terminated, truncated, obs, *episode)
+        def __new__(cls, *fields: Any, **named: Any) -> Any:
+            made = super().__new__(cls, *fields, **named)
+            return made._replace(final_obs=made.obs)
 
     return Wrong
 
@@ -253,23 +255,12 @@ def never_ending(right: Any) -> Any:
 
 def one_place_on(right: Any) -> Any:
     """Rows written one place too far."""
-
-    def wrong(replay: Any, rows: Any) -> Any:
-        moved = right(type(replay)(replay.data, replay.inserted + 1), rows)
-        if hasattr(replay, "__dict__"):  # torch's, which changes in place
-            replay.inserted = moved.inserted - 1
-        return type(replay)(moved.data, moved.inserted - 1)
-
-    return wrong
+    return lambda replay, inserted, rows: right(replay, inserted + 1, rows)
 
 
 def all_places(right: Any) -> Any:
     """Rows drawn also from where none was written."""
-
-    def wrong(random: Any, replay: Any, shape: Any) -> Any:
-        return right(random, type(replay)(replay.data, replay.inserted * 0 + 10**6), shape)
-
-    return wrong
+    return lambda random, replay, inserted, shape: right(random, replay, inserted + 10**6, shape)
 
 
 LOSS_MODULE, OWN, MATH = (
@@ -282,15 +273,14 @@ MISTAKES = {
     "choice_by_target": ("L1", LOSS_MODULE, "td_target", choice_by_target, "gradient"),
     "swapped_networks": ("L1", LOSS_MODULE, "td_target", swapped_networks, "gradient"),
     "through_termination": ("L1", LOSS_MODULE, "td_target", through_termination, "gradient"),
-    "where_it_came_from": ("L0", OWN, "Transition", where_it_came_from, "final_obs"),
-    "done_for_terminated": ("L3", OWN, "remembered", done_for_terminated, "replay"),
-    "twice_the_period": ("L3", OWN, "renews_target", twice_the_period, "weight"),
-    "at_once": ("L3", OWN, "renews_target", at_once, "weight"),
+    "done_for_terminated": ("L3", OWN, "to_experience", done_for_terminated, "replay"),
+    "twice_the_period": ("L3", OWN, "updates_target", twice_the_period, "weight"),
+    "at_once": ("L3", OWN, "updates_target", at_once, "weight"),
     "inverted": ("L3", MATH, "polyak", inverted, "weight"),
     "over_the_whole_run": ("L3", MATH, "linear_ramp", over_the_whole_run, "metric/epsilon"),
     "never_ending": ("L3", MATH, "linear_ramp", never_ending, "metric/epsilon"),
     "one_place_on": ("L3", MATH, "insert", one_place_on, "replay"),
-    "all_places": ("L3", MATH, "draw_rows", all_places, "weight"),
+    "all_places": ("L3", MATH, "sample_indices", all_places, "weight"),
 }
 
 
@@ -309,6 +299,17 @@ def test_mistake_is_caught(mistake: str, backend: str, monkeypatch: pytest.Monke
     assert quantity in caught(backend, level)
 
 
+@pytest.mark.parametrize(
+    ("backend", "module"),
+    [("purejax", "benchback.algorithms.offpolicy"), ("pytorch", "benchback.algorithms.dqn.pytorch")],
+)
+def test_a_successor_seen_before_the_step_is_caught(backend: str, module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert caught_without_mistake(backend, "L0") == set()
+    packing = import_module(module)
+    monkeypatch.setattr(packing, "Transition", where_it_came_from(packing.Transition))
+    assert "final_obs" in caught(backend, "L0")
+
+
 @pytest.mark.parametrize("backend", FAMILIES)
 def test_a_gradient_through_the_target_is_caught(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Residual gradients: the target's values come from the network that learns, and nothing stops their gradient."""
@@ -317,7 +318,7 @@ def test_a_gradient_through_the_target_is_caught(backend: str, monkeypatch: pyte
     monkeypatch.setattr(loss, "td_target", online_value(loss.td_target))
     case = cases.single_steps()[3]
     semi = _mean(backend, case)
-    monkeypatch.setattr(math, "constant", lambda x: x)
+    monkeypatch.setattr(math, "stop_gradient", lambda x: x)
     residual = _mean(backend, case)
     assert np.abs(semi - residual).max() > 1e-2
     assert "gradient" in caught(backend, "L1")
@@ -328,7 +329,7 @@ def _mean(backend: str, case: cases.Case) -> np.ndarray:
     subject = Subject("dqn", backend, "float32", {})
     agent = subject.agent(case.config)
     with jax.disable_jit():
-        state, _ = agent.learn(agent.init(0, case.weights), subject.place_all(case.minibatch))
+        state, _ = agent.learn(start(agent, 0, case.weights), subject.place_all(case.minibatch))
     return agent.export(state)["adam/mean/critic/0/kernel"]
 
 

@@ -90,6 +90,33 @@ def test_gae_bootstraps_through_truncation_and_not_through_termination() -> None
     near(found, [[0, 5, 0]])
 
 
+def naive_rewards_to_go(
+    reward: np.ndarray, next_value: np.ndarray, terminated: np.ndarray, done: np.ndarray, gamma: float
+) -> np.ndarray:
+    """The sum of gamma^k r over the rest of the episode, and of the value after its last step where it is cut."""
+    num_steps, num_envs = reward.shape
+    result = np.zeros(reward.shape)
+    for t in range(num_steps):
+        for e in range(num_envs):
+            last = next((k for k in range(t, num_steps) if done[k, e]), num_steps - 1)
+            result[t, e] = sum(gamma ** (k - t) * reward[k, e] for k in range(t, last + 1))
+            result[t, e] += 0.0 if terminated[last, e] else gamma ** (last + 1 - t) * next_value[last, e]
+    return result
+
+
+@some
+@given(steps, widths, seeds, st.floats(0, 1), st.sampled_from([0.0, 0.2, 1.0]))
+def test_rewards_to_go_are_summed_to_the_end_of_the_episode_and_bootstrap_where_it_is_cut(
+    num_steps: int, num_envs: int, seed: int, gamma: float, ending: float
+) -> None:
+    random = np.random.default_rng(seed)
+    reward, next_value = random.normal(size=(2, num_steps, num_envs))
+    terminated, truncated = random.random((2, num_steps, num_envs)) < ending
+    flags = terminated, terminated | truncated
+    found = math.rewards_to_go(float32(reward), float32(next_value), *map(jnp.asarray, flags), gamma=float32(gamma))
+    near(found, naive_rewards_to_go(reward, next_value, *flags, gamma))
+
+
 @some
 @given(steps, widths, seeds)
 def test_successor_value_is_the_final_one_where_truncated(num_steps: int, num_envs: int, seed: int) -> None:
@@ -233,8 +260,9 @@ def test_adam_with_clipping_equals_a_loop(anneal: bool, scale: float) -> None:
     # Two leaves: the norm that is clipped must span them.
     params = float32(start[:3]), float32(start[3:])
     state = optimiser.init(params)
-    for g in gradients:
-        step, state = optimiser.update((float32(g[:3]), float32(g[3:])), state, hyper=data)
+    for count, g in enumerate(gradients):
+        gradient = float32(g[:3]), float32(g[3:])
+        step, state = optimiser.update(gradient, state, count=jnp.asarray(count), hyper=data)
         params = jax.tree.map(jnp.add, params, step)
     near(np.concatenate(params), naive_adam(start, gradients, hyper, anneal=anneal))
 

@@ -28,7 +28,7 @@ def place(math: ModuleType, x: Any) -> Any:
     return jnp.asarray(x) if math is jax_math else torch.tensor(x)
 
 
-def fresh(math: ModuleType, *shape: int) -> Any:
+def empty(math: ModuleType, *shape: int) -> Any:
     return math.no_moments(shape, jnp.dtype("float32") if math is jax_math else torch.float32)
 
 
@@ -73,13 +73,13 @@ def test_gaussian_samples_have_the_asked_mean_and_spread(math: ModuleType) -> No
 @twins
 @some
 @given(seed=seeds, num_batches=st.sampled_from([1, 2, 5]), offset=st.sampled_from([0.0, 30.0]))
-def test_absorbing_batches_equals_two_passes_over_everything(
+def test_updating_batch_by_batch_equals_two_passes_over_everything(
     math: ModuleType, seed: int, num_batches: int, offset: float
 ) -> None:
     random = np.random.default_rng(seed)
     scale, shift = random.uniform(0.1, 5, size=3), offset * random.normal(size=3)
     batches = [scale * random.normal(size=(4, 2, 3)) + shift + random.normal() for _ in range(num_batches)]
-    moments = fresh(math, 3)
+    moments = empty(math, 3)
     for batch in batches:
         moments = math.update_moments(moments, place(math, batch))
     rows = np.concatenate(batches).astype(np.float32).astype(float).reshape(-1, 3)
@@ -92,7 +92,7 @@ def test_absorbing_batches_equals_two_passes_over_everything(
 def test_statistics_are_of_features_and_not_of_environments(math: ModuleType) -> None:
     """The shape tells, and so does data in which all spread is between environments."""
     obs = np.tile(np.array([[0.0, 1.0], [4.0, 1.0], [8.0, 1.0]]), (5, 1, 1))
-    moments = math.update_moments(fresh(math, 2), place(math, obs))
+    moments = math.update_moments(empty(math, 2), place(math, obs))
     assert moments.mean.shape == moments.variance.shape == (2,)
     near(moments.mean, [4.0, 1.0])
     near(moments.variance, [32 / 3, 0.0])
@@ -101,25 +101,25 @@ def test_statistics_are_of_features_and_not_of_environments(math: ModuleType) ->
 @twins
 def test_binary_observations_are_counted_and_normalised(math: ModuleType) -> None:
     obs = place(math, np.array([[[True, False]], [[False, False]]]))
-    moments = math.update_moments(fresh(math, 2), obs)
+    moments = math.update_moments(empty(math, 2), obs)
     near(moments.mean, [0.5, 0.0])
     near(math.normalise(obs, moments)[:, 0], [[1.0, 0.0], [-1.0, 0.0]], 1e-4)
 
 
 @twins
-def test_what_was_absorbed_is_normalised_to_mean_zero_and_deviation_one(math: ModuleType) -> None:
+def test_what_the_moments_are_of_is_normalised_to_mean_zero_and_deviation_one(math: ModuleType) -> None:
     x = np.random.default_rng(0).normal(size=(50, 4, 3)) * [0.01, 1, 300] + [5, 0, -900]
-    moments = math.update_moments(fresh(math, 3), place(math, x))
+    moments = math.update_moments(empty(math, 3), place(math, x))
     seen = np.asarray(math.normalise(place(math, x), moments)).reshape(-1, 3)
     near(seen.mean(0), 0, 1e-2)
     near(seen.std(0), 1, 1e-3)
     before = place(math, x * [100, 1, 0.01])
-    near(math.normalise(before, fresh(math, 3)), np.clip(x * [100, 1, 0.01], -10, 10), 1e-4)
+    near(math.normalise(before, empty(math, 3)), np.clip(x * [100, 1, 0.01], -10, 10), 1e-4)
 
 
 @twins
 def test_numbers_are_clipped_at_ten_deviations_and_rescaled_ones_keep_their_sign(math: ModuleType) -> None:
-    moments = fresh(math)._replace(mean=place(math, 3.0), variance=place(math, 4.0))
+    moments = empty(math)._replace(mean=place(math, 3.0), variance=place(math, 4.0))
     x = place(math, [-500.0, 0.0, 3.0, 5.0, 500.0])
     near(math.normalise(x, moments), [-10, -1.5, 0, 1, 10])
     near(math.rescale(x, moments), [-10, 0, 1.5, 2.5, 10])
@@ -157,7 +157,7 @@ def test_twins_keep_the_same_statistics(seed: int) -> None:
     found = []
     batches = [random.normal(size=(6, 2, 3)) * random.uniform(0.1, 9) for _ in range(3)]
     for math in TWINS.values():
-        moments = fresh(math, 3)
+        moments = empty(math, 3)
         for batch in batches:
             moments = math.update_moments(moments, place(math, batch))
         seen = math.normalise(place(math, batches[0]), moments), math.rescale(place(math, batches[1]), moments)

@@ -13,16 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
 from test_contract import IN_PROCESS, different
 
 from benchback import checkpoint, envs, registry
-from benchback.agent import Agent, Weights, network_of
-from benchback.algorithms.offpolicy import remembered
+from benchback.agent import Agent, Role, Weights, network_of, start
+from benchback.algorithms.offpolicy import to_experience
 from benchback.algorithms.td3.config import Config
 from benchback.algorithms.td3.loss import METRICS, Minibatch
+from benchback.backends import nnx
 from benchback.checkpoint import Checkpoint
 from benchback.envs.interface import Box
 from benchback.errors import InputError
@@ -152,9 +154,9 @@ def numerical_gradient(loss: Callable[[Weights], float], weights: Weights, tower
 def test_oracle_gradients_equal_finite_differences() -> None:
     case = cases.single_steps()[0]
     data = Minibatch(*(x.astype(float) if x.dtype == np.float32 else x for x in case.minibatch))
-    aim = oracle.target(case.weights, data, BOX, case.config)
+    td_target = oracle.target(case.weights, data, BOX, case.config)
     objectives = {
-        oracle.CRITICS: lambda w: oracle.critic_objective(w, data, aim),
+        oracle.CRITICS: lambda w: oracle.critic_objective(w, data, td_target),
         ("actor",): lambda w: oracle.actor_objective(w, data.obs, BOX),
     }
     for towers, objective in objectives.items():
@@ -311,9 +313,9 @@ MISTAKES = {
     "moving_target": ("L1", "file", "critic_loss", moving_target),
     "no_delay": ("L1", "file", "make", no_delay),
     "smaller_learning_rate": ("L1", "file", "make", smaller_learning_rate),
-    "done_for_terminated": ("L3", "file", "remembered", done_for_terminated),
-    "next_episode": ("L3", "file", "remembered", next_episode),
-    "shared_noise": ("L3", "file", "minibatches", shared_noise),
+    "done_for_terminated": ("L3", "file", "to_experience", done_for_terminated),
+    "next_episode": ("L3", "file", "to_experience", next_episode),
+    "shared_noise": ("L3", "file", "make_minibatches", shared_noise),
     "uniform_noise": ("L3", "math.gaussian", "noise", uniform_noise),
 }
 
@@ -377,7 +379,7 @@ def test_tanh_in_place_of_relu_is_caught(
 
 
 def trained(agent: Agent, seed: int, iterations: int = 2, weights: Weights | None = None) -> Weights:
-    state = agent.init(seed, weights)
+    state = start(agent, seed, weights)
     for _ in range(iterations):
         state, _ = advance(agent, state)
     return agent.export(state)
@@ -399,29 +401,29 @@ def test_equal_seeds_reproduce_bit_for_bit_and_seeds_differ(backend: str) -> Non
 @pytest.mark.parametrize("backend", FAMILIES)
 def test_a_seed_that_is_ignored_is_noticed(backend: str) -> None:
     right = built(backend)
-    assert not honours_its_seed(replace(right, init=lambda seed, weights: right.init(0, weights)))
+    assert not honours_its_seed(replace(right, key=lambda seed: right.key(0)))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_rollout_learns_and_remembers_nothing_and_update_leaves_the_environment_alone(backend: str) -> None:
     agent = built(backend)
-    state = agent.init(1, trained(agent, seed=1))
-    start = agent.export(state)
+    state = start(agent, 1, trained(agent, seed=1))
+    before = agent.export(state)
     state, batch = agent.rollout(state)
     after_rollout = agent.export(state)
-    assert all(name == "rng" or name.startswith("env/") for name in different(start, after_rollout))
+    assert all(name == "rng" or name.startswith("env/") for name in different(before, after_rollout))
     state, _ = agent.update(state, batch)
     changed = different(after_rollout, agent.export(state))
     assert {"actor/0/kernel", "target/critic2/0/kernel", "replay/data/obs", "replay/inserted"} <= set(changed)
     assert not any(name.startswith("env/") for name in changed)
     # What was exported is a copy.
-    assert different(start, agent.export(agent.init(2, start))) == []
+    assert different(before, agent.export(start(agent, 2, before))) == []
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_nothing_is_learnt_before_there_is_enough(backend: str) -> None:
     agent = built(backend)
-    state = agent.init(1, None)
+    state = start(agent, 1)
     before = agent.export(state)
     state, metrics = advance(agent, state)
     changed = different(before, agent.export(state))
@@ -437,7 +439,7 @@ def test_nothing_is_learnt_before_there_is_enough(backend: str) -> None:
 @pytest.mark.parametrize("backend", JAX_FAMILY)
 def test_nothing_is_compiled_twice_and_floats_are_data(backend: str) -> None:
     agent, (_, framework) = built(backend), registry.load("td3", backend)
-    state = agent.init(1, None)
+    state = start(agent, 1)
     for _ in range(2):
         state, _ = advance(agent, state)
     compiles = framework.compiles()
@@ -452,7 +454,7 @@ def test_nothing_is_compiled_twice_and_floats_are_data(backend: str) -> None:
 
 def with_polyak(state: Any, value: float) -> Any:
     hyper = state.hyper.get_value() if hasattr(state.hyper, "get_value") else state.hyper
-    changed = hyper._replace(polyak=0 * hyper.polyak + value)
+    changed = hyper._replace(polyak=jnp.full_like(hyper.polyak, value))
     if hasattr(state, "_replace"):
         return state._replace(hyper=changed)
     state.hyper.set_value(changed)
@@ -464,9 +466,78 @@ def test_the_replay_is_written_in_place() -> None:
     config = replace(cases.TINY, replay_capacity=100_000)
     make, _ = registry.load("td3", "purejax")
     agent = make(config, envs.make("probe/Target", config.num_envs, "jax"))
-    state, batch = jax.eval_shape(agent.rollout, agent.init(0, None))
+    state, batch = jax.eval_shape(agent.rollout, start(agent, 0))
     program: Any = jax.jit(agent.update, donate_argnums=0).lower(state, batch).compile()
     assert program.memory_analysis().temp_size_in_bytes < config.replay_capacity
+
+
+def pure(backend: str) -> Agent:
+    """The agent as functions of arrays: NNX by its functional view."""
+    return nnx.functional(built(backend)) if backend == "nnx" else built(backend)
+
+
+def iterate(agent: Agent) -> Callable[[Any], Any]:
+    return lambda state: agent.update(*agent.rollout(state))
+
+
+def conds(jaxpr: Any) -> list[Any]:
+    """The `cond` equations of a program, wherever they are nested."""
+    found = [equation for equation in jaxpr.eqns if equation.primitive.name == "cond"]
+    for equation in jaxpr.eqns:
+        for part in jax.tree.leaves(tuple(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns")):
+            found += conds(part) if hasattr(part, "eqns") else []
+    return found
+
+
+def conds_of_members(agent: Agent, shared: set[Role]) -> int:
+    """How many conds a population of three has left, fields of the roles `shared` being the same for all of it."""
+
+    def axis(path: Any, leaf: Any) -> int | None:
+        names = jax.tree_util.keystr(path, simple=True, separator="/").split("/")
+        field = next(name for name in names if name in agent.roles)
+        return None if agent.roles[field] in shared else 0
+
+    keys, hyper = jax.random.split(jax.random.key(0), 3), agent.hyper
+    one = jax.eval_shape(agent.init, keys[0], hyper)
+    axes = jax.tree_util.tree_map_with_path(axis, one)
+    population = jax.eval_shape(jax.vmap(agent.init, (0, None), axes), keys, hyper)
+    program = jax.make_jaxpr(jax.vmap(iterate(agent), (axes,), (axes, 0)))(population)
+    return len(conds(program.jaxpr))
+
+
+@pytest.mark.parametrize("backend", JAX_FAMILY)
+def test_a_population_decides_once_for_all_members(backend: str) -> None:
+    """Whether to learn and to move the policy depends on counters alone, so that vmap keeps both conditions."""
+    agent = pure(backend)
+    one = jax.eval_shape(agent.init, jax.random.key(0), agent.hyper)
+    alone = len(conds(jax.make_jaxpr(iterate(agent))(one).jaxpr))
+    assert alone == 2
+    assert conds_of_members(agent, {Role.COUNTER}) == alone
+    # With counters of their own, members could decide otherwise, and all would do everything.
+    assert conds_of_members(agent, set()) < alone
+
+
+@pytest.mark.parametrize("backend", JAX_FAMILY)
+def test_the_replay_passes_through_no_cond(backend: str) -> None:
+    agent = pure(backend)
+    state = jax.eval_shape(agent.init, jax.random.key(0), agent.hyper)
+    minibatch = subject(backend).place_all(cases.minibatch(np.random.default_rng(0)))
+    for program in (jax.make_jaxpr(iterate(agent))(state), jax.make_jaxpr(agent.learn)(state, minibatch)):
+        found = conds(program.jaxpr)
+        shapes = [x.aval.shape for equation in found for x in (*equation.invars, *equation.outvars)]
+        assert shapes
+        assert not any(shape[:1] == (cases.BASE.replay_capacity,) for shape in shapes)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_networks_flatten_observations_of_any_shape(backend: str) -> None:
+    agent, own = built(backend), subject(backend)
+    weights, flat = cases.networks(np.random.default_rng(0)), cases.minibatch(np.random.default_rng(1))
+    image = flat._replace(obs=flat.obs[:, None, :, None], next_obs=flat.next_obs[:, None, :, None])
+    actions = [own.greedy(agent, start(agent, 0, weights), data.obs) for data in (flat, image)]
+    assert np.array_equal(*actions)
+    learnt = [agent.export(agent.learn(start(agent, 0, weights), own.place_all(x))[0]) for x in (flat, image)]
+    assert different(*learnt) == []
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -500,9 +571,9 @@ def test_defaults_are_those_of_the_published_runs() -> None:
 
 def test_a_time_limit_is_an_end_only_where_it_is_asked_for() -> None:
     batch = cases.transitions(np.random.default_rng(0), cases.BASE)
-    assert np.array_equal(remembered(batch, cases.BASE).terminated, batch.terminated.ravel())
-    assert np.array_equal(remembered(batch, cases.PLAIN).terminated, (batch.terminated | batch.truncated).ravel())
-    assert np.array_equal(remembered(batch, cases.BASE).next_obs[8], batch.final_obs[1, 0])
+    assert np.array_equal(to_experience(batch, cases.BASE).terminated, batch.terminated.ravel())
+    assert np.array_equal(to_experience(batch, cases.PLAIN).terminated, (batch.terminated | batch.truncated).ravel())
+    assert np.array_equal(to_experience(batch, cases.BASE).next_obs[8], batch.final_obs[1, 0])
 
 
 # Checkpoints.
@@ -517,7 +588,7 @@ def test_any_backend_takes_over_any_other_s_networks_optimisers_and_replay(
     checkpoint.write(path, Checkpoint(trained(built(writer), seed=3), 2, {"algorithm": "td3"}))
     theirs = network_of(checkpoint.read(path).weights)
     agent = built(reader)
-    state = agent.init(9, theirs)
+    state = start(agent, 9, theirs)
     assert different(theirs, network_of(agent.export(state))) == []
     assert {"target/critic1/0/kernel", "actor_adam/mean/actor/0/kernel", "critic_adam/variance/critic2/0/bias"} <= set(
         theirs
@@ -561,13 +632,17 @@ def learnt(backend: str, probe: str, truncation: str = "bootstrap") -> tuple[np.
     env = envs.make(f"probe/{probe}", config.num_envs, BACKENDS[backend].family)
     unit = "chunk" if BACKENDS[backend].family == "jax" else "phase"
     agent = registry.execute(make(config, env), framework, IN_PROCESS[backend], unit, config.num_iterations)
-    state = agent.init(0, None)
+    state = start(agent, 0)
     for _ in range(1 if unit == "chunk" else config.num_iterations):
         state, metrics = advance(agent, state)
     obs = framework.fetch({"obs": env.reset(env.random(5)).obs})["obs"]
     place = Subject("td3", backend, "float32", {}).place
-    action = framework.fetch({"action": agent.act(state, place(obs))})["action"]
-    return obs, action, -float(np.ravel(framework.fetch(metrics)["actor_loss"])[-1])
+    _, action = agent.act(state, (), place(obs))
+    return (
+        obs,
+        framework.fetch({"action": action})["action"],
+        -float(np.ravel(framework.fetch(metrics)["actor_loss"])[-1]),
+    )
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,11 @@ import torch
 from test_contract import IN_PROCESS, different
 
 from benchback import checkpoint, envs, registry
-from benchback.agent import Agent, Backend, Weights, network_of
-from benchback.algorithms.onpolicy import Transition, advantages
+from benchback.agent import Agent, Backend, Role, Weights, network_of, start
+from benchback.algorithms.onpolicy import Transition
 from benchback.algorithms.vpg.config import Config
 from benchback.algorithms.vpg.loss import Minibatch
+from benchback.backends import nnx
 from benchback.checkpoint import Checkpoint
 from benchback.errors import InputError
 from benchback.evaluate import evaluate
@@ -235,7 +236,7 @@ def at_the_policy_s_rate(right: Any) -> Any:
 
 def log_prob_of_clipped(right: Any) -> Any:
     """The action as the environment takes it in place of the one that was drawn."""
-    return lambda head, action: right(head, action.clip(-1.5, 1.5))
+    return lambda policy_params, action: right(policy_params, action.clip(-1.5, 1.5))
 
 
 def log_std_for_std(right: Any) -> Any:
@@ -270,11 +271,7 @@ def test_mistake_in_the_maths_is_caught(mistake: str, backend: str, mutate: Call
 
 def lambda_returns(right: Any) -> Any:
     """Values fitted to lambda-returns in place of rewards-to-go."""
-
-    def lambda_return(math: Any, batch: Any, last_value: Any, hyper: Any, truncation: Any) -> Any:
-        return advantages(math, batch, last_value, hyper, truncation) + batch.value
-
-    return lambda_return
+    return lambda batch, advantage, target: right(batch, advantage, advantage + batch.value)
 
 
 def one_value_step_less(right: Any) -> Any:
@@ -285,8 +282,9 @@ def one_value_step_less(right: Any) -> Any:
 @pytest.mark.parametrize("backend", FAMILIES)
 def test_other_mistakes_in_an_update_are_caught(backend: str, mutate: Callable[..., None]) -> None:
     assert caught_without_mistake(backend, "L3", "box") == set()
+    module = import_module(f"benchback.algorithms.vpg.{backend}")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("benchback.algorithms.vpg.loss.rewards_to_go", lambda_returns(None))
+        patch.setattr(module, "make_training_batch", lambda_returns(module.make_training_batch))
         assert {"weight", "metric/value_loss"} <= caught(backend, "L3", "box")
     mutate(f"benchback.algorithms.vpg.{backend}", "make", one_value_step_less)
     assert {"weight", "count"} <= caught(backend, "L3", "box")
@@ -301,7 +299,7 @@ def built(name: str) -> tuple[Agent, Backend, list[int]]:
     make, backend = registry.load("vpg", name)
     env = envs.make("gymnax/CartPole-v1", TINY.num_envs, BACKENDS[name].family)
     agent = registry.execute(make(TINY, env), backend, IN_PROCESS[name], "phase")
-    state, counts = agent.init(1, None), []
+    state, counts = start(agent, 1), []
     for _ in range(3):
         before = backend.compiles()
         state, metrics = advance(agent, state)
@@ -311,7 +309,7 @@ def built(name: str) -> tuple[Agent, Backend, list[int]]:
 
 
 def trained(agent: Agent, seed: int) -> Weights:
-    state = agent.init(seed, None)
+    state = start(agent, seed)
     for _ in range(2):
         state, _ = advance(agent, state)
     return agent.export(state)
@@ -327,7 +325,7 @@ def test_equal_seeds_reproduce_bit_for_bit_and_seeds_differ(name: str) -> None:
     agent, _, _ = built(name)
     assert different(trained(agent, 1), trained(agent, 1)) == []
     assert honours_seeds(agent)
-    assert not honours_seeds(replace(agent, init=lambda seed, weights: agent.init(0, weights)))
+    assert not honours_seeds(replace(agent, key=lambda seed: agent.key(0)))
 
 
 @pytest.mark.parametrize("name", JAX)
@@ -340,24 +338,24 @@ def test_the_best_mode_compiles_once(name: str) -> None:
 @pytest.mark.parametrize("name", BACKENDS)
 def test_exports_are_copies_and_transplants_are_what_is_exported(name: str) -> None:
     agent, _, _ = built(name)
-    state = agent.init(1, None)
+    state = start(agent, 1)
     exported = agent.export(state)
     before = {key: array.copy() for key, array in exported.items()}
     state, _ = advance(agent, state)
     assert different(before, exported) == []
     weights = agent.export(state)
     assert {"actor/0/kernel", "actor_adam/count", "critic_adam/mean/critic/2/bias"} <= set(different(before, weights))
-    assert different(weights, agent.export(agent.init(5, weights))) == []
+    assert different(weights, agent.export(start(agent, 5, weights))) == []
 
 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_rollout_learns_nothing_and_update_leaves_the_environment_alone(name: str) -> None:
     agent, backend, _ = built(name)
-    state = agent.init(1, None)
-    start = agent.export(state)
+    state = start(agent, 1)
+    before = agent.export(state)
     state, batch = agent.rollout(state)
     after_rollout = agent.export(state)
-    assert all(key == "rng" or key.startswith("env/") for key in different(start, after_rollout))
+    assert all(key == "rng" or key.startswith("env/") for key in different(before, after_rollout))
     state, metrics = agent.update(state, batch)
     after = agent.export(state)
     assert "actor/0/kernel" in different(after_rollout, after)
@@ -373,7 +371,7 @@ def test_float_hyper_parameters_are_data(name: str) -> None:
     agent, backend, _ = built(name)
     ends = []
     for factor in (1, 10):
-        state, batch = agent.rollout(agent.init(1, None))
+        state, batch = agent.rollout(start(agent, 1))
         hyper = state.hyper._replace(critic_learning_rate=factor * state.hyper.critic_learning_rate)
         state = state._replace(hyper=hyper) if hasattr(state, "_replace") else replace(state, hyper=hyper)
         compiles = backend.compiles()
@@ -381,6 +379,48 @@ def test_float_hyper_parameters_are_data(name: str) -> None:
         assert backend.compiles() == compiles
     changed = {key.partition("/")[0] for key in different(*ends)}
     assert changed == {"critic", "critic_adam"}
+
+
+def pure(name: str) -> Agent:
+    """An agent with a Gaussian policy whose states are trees of arrays, on which any transformation works."""
+    agent = gaussian(name)[0]
+    return nnx.functional(agent) if name == "nnx" else agent
+
+
+@pytest.mark.parametrize("name", JAX)
+def test_init_is_pure_and_takes_every_float_from_hyper(name: str) -> None:
+    """Vmapped over keys and log standard deviations it equals one call for each."""
+    agent = pure(name)
+    keys = [agent.key(seed) for seed in (1, 2)]
+    hypers = [agent.hyper._replace(initial_log_std=x) for x in (-1.0, 0.5)]
+    stacked = jax.tree.map(lambda *x: jnp.stack(x), *hypers)
+    population = jax.vmap(agent.init)(jnp.stack(keys), stacked)
+    for i, (key, hyper) in enumerate(zip(keys, hypers, strict=True)):
+        alone = agent.export(agent.init(key, hyper))
+        member = agent.export(jax.tree.map(lambda x, i=i: x[i], population))
+        assert set(alone["log_std"]) == {np.float32(hyper.initial_log_std)}
+        for field, array in alone.items():
+            np.testing.assert_allclose(member[field], array, rtol=1e-6, atol=1e-6, err_msg=field)
+
+
+@pytest.mark.parametrize("name", JAX)
+def test_a_population_can_share_its_counters(name: str) -> None:
+    """vmap refuses to return a counter unbatched if anything that differs between members went into it."""
+    agent = pure(name)
+    counters = {field for field, role in agent.roles.items() if role is Role.COUNTER}
+    assert counters == {"actor_adam_count", "critic_adam_count"}
+
+    def shared(path: Any) -> bool:
+        return any(field in jax.tree_util.keystr(path) for field in counters)
+
+    def iterate(state: Any) -> tuple[Any, Any]:
+        return agent.update(*agent.rollout(state))
+
+    alone = agent.init(agent.key(0), agent.hyper)
+    axes = jax.tree_util.tree_map_with_path(lambda path, _: None if shared(path) else 0, alone)
+    population = jax.tree_util.tree_map_with_path(lambda path, x: x if shared(path) else jnp.stack([x, x]), alone)
+    _, metrics = jax.eval_shape(jax.vmap(iterate, in_axes=(axes,), out_axes=(axes, 0)), population)
+    assert {x.shape for x in metrics.values()} == {(2,)}
 
 
 def test_torch_learns_in_its_own_environment_without_jax() -> None:
@@ -416,7 +456,7 @@ def test_any_backend_takes_over_any_other_s_networks_and_optimisers(writer: str,
     after = []
     for name in (writer, reader):
         agent, subject = gaussian(name)
-        state = agent.init(9, theirs)
+        state = start(agent, 9, theirs)
         theirs = network_of(agent.export(state))
         assert different({key: x.astype(np.float32) for key, x in theirs.items()}, theirs) == []
         after.append(network_of(agent.export(agent.learn(state, subject.place_all(minibatch))[0])))
@@ -460,11 +500,11 @@ def learnt(name: str, probe: str, config: Config = PROBING) -> tuple[Any, np.nda
     make, backend = registry.load("vpg", name)
     env = envs.make(f"probe/{probe}", config.num_envs, BACKENDS[name].family)
     agent = registry.execute(make(config, env), backend, IN_PROCESS[name], "phase")
-    state = agent.init(0, None)
+    state = start(agent, 0)
     for _ in range(config.num_iterations):
         state, _ = advance(agent, state)
     state, batch = agent.rollout(state)
-    action = agent.act(state, batch.obs[0])
+    _, action = agent.act(state, (), batch.obs[0])
     return backend.fetch(batch), backend.fetch({"action": action})["action"]
 
 

@@ -1,17 +1,32 @@
-"""What every algorithm reports of the episodes that its rollouts complete.
+"""What every algorithm reports of the episodes that its rollouts complete."""
 
-`math` is `benchback.math.jax` or `benchback.math.torch`; this file imports neither framework.
-"""
+from typing import Protocol, runtime_checkable
 
-from types import ModuleType
-from typing import Any
+from jaxtyping import Bool, Float, Int, Num
+
+from benchback.math.protocol import Math
+from benchback.math.records import Array
 
 
-def episode_metrics(math: ModuleType, batch: Any) -> dict[str, Any]:
-    """Mean return and length of the episodes that ended in this rollout (NaN if none did), and their number.
+@runtime_checkable
+class Episodes(Protocol):
+    """Any record of a rollout that tells where episodes ended, how long they were and what they brought."""
 
-    `batch` is any record of a rollout with the fields of Step that say so.
-    """
+    @property
+    def terminated(self) -> Bool[Array, "T E"]: ...
+
+    @property
+    def truncated(self) -> Bool[Array, "T E"]: ...
+
+    @property
+    def episode_return(self) -> Float[Array, "T E"]: ...
+
+    @property
+    def episode_length(self) -> Int[Array, "T E"]: ...
+
+
+def episode_metrics(math: Math, batch: Episodes) -> dict[str, Num[Array, ""]]:
+    """Mean return and length of the episodes that ended in this rollout (NaN if none did), and their number."""
     done = batch.terminated | batch.truncated
     return {
         "episode_return": math.mean_where(batch.episode_return, done),

@@ -6,23 +6,28 @@ only then they are updated with the rollout. Rollouts keep what the environment 
 scaled reward. Where a switch is off, its statistics are `()` and nothing is computed.
 """
 
-from types import ModuleType
 from typing import Any, NamedTuple
+
+from jaxtyping import Float, Shaped
+
+from benchback.algorithms.onpolicy import Transition
+from benchback.math.protocol import Math
+from benchback.math.records import Array, DType, Moments
 
 
 class Normaliser(NamedTuple):
     """Statistics of everything learnt from so far; shared by all environments."""
 
-    obs: Any
-    """Moments of each feature of an observation."""
-    discounted_return: Any
-    """Moments of the discounted return of an episode up to each step."""
-    ongoing_return: Any
-    """The discounted return so far of each environment's episode, `[E]`; belongs to these episodes only."""
+    obs: Moments | tuple[()]
+    """Of each feature of an observation."""
+    discounted_return: Moments | tuple[()]
+    """Of the discounted return of an episode up to each step."""
+    ongoing_return: Float[Array, "E"] | tuple[()]
+    """The discounted return so far of each environment's episode; belongs to these episodes only."""
 
 
 def init_normaliser(
-    math: ModuleType, config: Any, observation_shape: tuple[int, ...], dtype: Any
+    math: Math, config: Any, observation_shape: tuple[int, ...], dtype: DType
 ) -> Normaliser | tuple[()]:
     """A normaliser that has seen nothing, and so changes nothing; `()` where none is wanted."""
     if not (config.normalise_obs or config.normalise_reward):
@@ -34,19 +39,21 @@ def init_normaliser(
     )
 
 
-def normalise_obs(math: ModuleType, normaliser: Normaliser | tuple[()], obs: Any) -> Any:
+def normalise_obs(math: Math, normaliser: Normaliser | tuple[()], obs: Shaped[Array, "*S"]) -> Shaped[Array, "*S"]:
     """Observations as the networks see them: by running mean and std, clipped to +-10."""
     return math.normalise(obs, normaliser.obs) if normaliser and normaliser.obs else obs
 
 
-def normalise_batch(math: ModuleType, normaliser: Normaliser | tuple[()], batch: Any) -> Any:
+def normalise_batch(math: Math, normaliser: Normaliser | tuple[()], batch: Transition) -> Transition:
     """The rollout as it is learnt from: observations normalised, rewards scaled."""
     if normaliser and normaliser.discounted_return:
         batch = batch._replace(reward=math.rescale(batch.reward, normaliser.discounted_return))
     return batch._replace(obs=normalise_obs(math, normaliser, batch.obs))
 
 
-def update_normaliser(math: ModuleType, normaliser: Any, batch: Any, gamma: Any) -> Any:
+def update_normaliser(
+    math: Math, normaliser: Normaliser | tuple[()], batch: Transition, gamma: Float[Array, ""]
+) -> Normaliser | tuple[()]:
     """The normaliser after the rollout, which is given as the environment gave it."""
     if normaliser and normaliser.obs:
         normaliser = normaliser._replace(obs=math.update_moments(normaliser.obs, batch.obs))

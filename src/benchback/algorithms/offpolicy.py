@@ -1,37 +1,72 @@
-"""What algorithms share that learn from replay: the record of a rollout, and what is remembered of it."""
+"""Shared by off-policy algorithms: transitions of a rollout, rows of replay, metrics of an update that does not learn.
 
+This file imports no framework, so it cannot make two backends differ.
+"""
+
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
+
+from jaxtyping import Bool, Float, Int, Shaped
+
+from benchback.envs.interface import Step
+from benchback.math.records import Array, DType
 
 
 class Transition(NamedTuple):
-    """What a rollout keeps of each step; time-major, `[T, E, ...]`."""
+    """What a rollout keeps of each step; time-major."""
 
-    obs: Any
-    action: Any
-    reward: Any
-    terminated: Any
-    truncated: Any
-    final_obs: Any
+    obs: Shaped[Array, "T E *O"]
+    action: Shaped[Array, "T E *A"]
+    reward: Float[Array, "T E"]
+    terminated: Bool[Array, "T E"]
+    truncated: Bool[Array, "T E"]
+    final_obs: Shaped[Array, "T E *O"]
     """What the step led to, before any reset."""
-    episode_return: Any
+    episode_return: Float[Array, "T E"]
     """Return of the episode up to and including this step."""
-    episode_length: Any
+    episode_length: Int[Array, "T E"]
+
+    @property
+    def done(self) -> Bool[Array, "T E"]:
+        """Whether the episode ended with this step."""
+        return self.terminated | self.truncated
 
 
 class Experience(NamedTuple):
-    """What is remembered of each step; `[capacity, ...]` in replay."""
+    """Rows of replay, one for each step; all that it has room for, or a minibatch of them."""
 
-    obs: Any
-    action: Any
-    reward: Any
-    next_obs: Any
-    terminated: Any
-    """Whether nothing follows."""
+    obs: Shaped[Array, "B *O"]
+    action: Shaped[Array, "B *A"]
+    reward: Float[Array, "B"]
+    next_obs: Shaped[Array, "B *O"]
+    terminated: Bool[Array, "B"]
+    """Whether the return ends here, so that nothing is bootstrapped from `next_obs`."""
 
 
-def remembered(batch: Transition, config: Any) -> Experience:
-    """The rollout as rows of replay, oldest first; a time limit ends all reward only if `truncation` says so."""
-    bootstrap = config.truncation == "bootstrap"
-    terminated = batch.terminated if bootstrap else batch.terminated | batch.truncated
+def to_transition(obs: Shaped[Array, "E *O"], action: Shaped[Array, "E *A"], step: Step) -> Transition:
+    """The transition from `obs` by `action`, as the environment answered it; of one step, so without its axis T."""
+    return Transition(
+        obs=obs,
+        action=action,
+        reward=step.reward,
+        terminated=step.terminated,
+        truncated=step.truncated,
+        final_obs=step.final_obs,
+        episode_return=step.episode_return,
+        episode_length=step.episode_length,
+    )
+
+
+def to_experience(batch: Transition, config: Any) -> Experience:
+    """The rollout as rows of replay, oldest first; a time limit counts as terminal only if `truncation` says so."""
+    terminated = batch.terminated if config.truncation == "bootstrap" else batch.done
     rows = Experience(batch.obs, batch.action, batch.reward, batch.final_obs, terminated)
     return Experience(*(x.reshape(config.batch_size, *x.shape[2:]) for x in rows))
+
+
+def nan_metrics(full: Callable[..., Array], names: Iterable[str], dtype: DType) -> dict[str, Float[Array, ""]]:
+    """NaN for each of these metrics: what is reported of gradient steps that were not taken.
+
+    `full` is `jnp.full` or `torch.full`.
+    """
+    return dict.fromkeys(names, full((), float("nan"), dtype=dtype))

@@ -1,44 +1,54 @@
 """Shared by on-policy algorithms: transitions of a rollout, and what is bootstrapped at its cuts.
 
-`math` is `benchback.math.jax` or `benchback.math.torch`: twins with the same names. This file imports
-neither framework, so it cannot make two backends differ.
+`math` is `benchback.math.jax` or `benchback.math.torch`. This file imports neither framework, so it cannot make two
+backends differ.
 """
 
-from types import ModuleType
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
+
+from jaxtyping import Bool, Float, Int, Shaped
 
 from benchback.envs.interface import Box, Discrete, Step
+from benchback.math.protocol import Distribution, Math
+from benchback.math.records import Array
 
 
 class Transition(NamedTuple):
-    """What a rollout keeps of each step; time-major, `[T, E, ...]`."""
+    """What a rollout keeps of each step; time-major."""
 
-    obs: Any
-    action: Any
-    log_prob: Any
-    value: Any
-    reward: Any
-    terminated: Any
-    truncated: Any
-    final_value: Any
+    obs: Shaped[Array, "T E *O"]
+    action: Shaped[Array, "T E *A"]
+    log_prob: Float[Array, "T E"]
+    value: Float[Array, "T E"]
+    reward: Float[Array, "T E"]
+    terminated: Bool[Array, "T E"]
+    truncated: Bool[Array, "T E"]
+    final_value: Float[Array, "T E"]
     """Value of the observation that ended the episode; meaningful where truncated."""
-    episode_return: Any
+    episode_return: Float[Array, "T E"]
     """Return of the episode up to and including this step."""
-    episode_length: Any
+    episode_length: Int[Array, "T E"]
 
     @property
-    def done(self) -> Any:
+    def done(self) -> Bool[Array, "T E"]:
         """Whether the episode ended with this step."""
         return self.terminated | self.truncated
 
 
-def action_distribution(math: ModuleType, actions: Discrete | Box) -> ModuleType:
+def action_distribution(math: Math, actions: Discrete | Box) -> Distribution:
     """The distribution of the policy's actions, by parameters that the network emits: logits, or means and log stds."""
     return math.categorical if actions.kind == "discrete" else math.gaussian
 
 
-def to_transitions(obs: Any, action: Any, log_prob: Any, value: Any, final_value: Any, step: Step) -> Transition:
-    """The rollout of these arrays, `[T, E, ...]`."""
+def to_transitions(
+    obs: Shaped[Array, "T E *O"],
+    action: Shaped[Array, "T E *A"],
+    log_prob: Float[Array, "T E"],
+    value: Float[Array, "T E"],
+    final_value: Float[Array, "T E"],
+    step: Step,
+) -> Transition:
+    """The rollout of these arrays and of what the environment gave, time-major as well."""
     return Transition(
         obs=obs,
         action=action,
@@ -54,9 +64,9 @@ def to_transitions(obs: Any, action: Any, log_prob: Any, value: Any, final_value
 
 
 def bootstrap(
-    math: ModuleType, batch: Transition, last_value: Any, truncation: Literal["bootstrap", "terminal"]
-) -> tuple[Any, Any]:
-    """V of the observation after each step, and where the return ends: `next_value`, `terminated`, both `[T, E]`.
+    math: Math, batch: Transition, last_value: Float[Array, "E"], truncation: Literal["bootstrap", "terminal"]
+) -> tuple[Float[Array, "T E"], Bool[Array, "T E"]]:
+    """V of the observation after each step, and where the return ends: `next_value`, `terminated`.
 
     A time limit is bootstrapped through from the final observation, or taken for the end, by `truncation`.
     """

@@ -1,4 +1,4 @@
-"""What the oracles of on-policy algorithms share, in plain NumPy and float64: advantages.
+"""Shared by the oracles of on-policy algorithms, in plain NumPy and float64: advantages.
 
 Written from the equations, by a loop per environment. It takes only data from the rest of the project, no line that
 computes.

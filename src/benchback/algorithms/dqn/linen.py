@@ -5,16 +5,26 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from flax import linen as nn
-from jaxtyping import Array, Float, Int, Key, Shaped, UInt32
+from jaxtyping import Array, Float, Int, Key, Shaped
 
-from benchback.agent import Agent, Metrics, Weights
+from benchback.agent import (
+    Agent,
+    Counter,
+    Data,
+    Environment,
+    HyperParameters,
+    Metrics,
+    Network,
+    Optimiser,
+    Randomness,
+    Target,
+)
 from benchback.algorithms.dqn.config import Config, Hyper
-from benchback.algorithms.dqn.loss import LOSS_METRICS, Minibatch, dqn_loss, epsilon, learns, renews_target
+from benchback.algorithms.dqn.loss import LOSS_METRICS, Minibatch, dqn_loss, epsilon_at, learns, updates_target
 from benchback.algorithms.episodes import episode_metrics
-from benchback.algorithms.offpolicy import Transition, remembered
+from benchback.algorithms.offpolicy import Transition, nan_metrics, to_experience, to_transition
 from benchback.backends import xla
 from benchback.backends.kernel_gradients import fast_gradients
 from benchback.backends.linen import LAYOUT, MLP
@@ -32,18 +42,20 @@ class QNetwork(nn.Module):
     def setup(self) -> None:
         self.critic = MLP(self.hidden, self.num_actions, 1.0, self.dtype, "relu")
 
-    def __call__(self, obs: Shaped[Array, "B O"]) -> Float[Array, "B A"]:
+    def __call__(self, obs: Shaped[Array, "B *O"]) -> Float[Array, "B A"]:
         return self.critic(obs)
 
 
 class State(NamedTuple):
-    params: Any
-    target: Any
-    adam: optax.ScaleByAdamState
-    replay: math.Replay
-    env: EnvState
-    key: Key[Array, ""]
-    hyper: Hyper
+    params: Network[Any]
+    target: Target[Any]
+    adam: Optimiser[math.AdamState]
+    adam_count: Counter[Int[Array, ""]]
+    replay: Data[math.Replay]
+    replay_inserted: Counter[Int[Array, ""]]
+    env: Environment[EnvState]
+    key: Randomness[Key[Array, ""]]
+    hyper: HyperParameters[Hyper]
 
 
 def make(config: Config, env: Env) -> Agent:
@@ -56,81 +68,76 @@ def make(config: Config, env: Env) -> Agent:
         clip=False,
     )
 
-    def forward(params: Any, obs: Shaped[Array, "B O"]) -> Any:
-        return model.apply({"params": params}, obs)
-
-    @jax.jit
-    def fresh(seed: UInt32[Array | np.ndarray | np.uint32, ""]) -> tuple[Any, ...]:
-        key, model_key, env_key = jax.random.split(jax.random.key(seed), 3)
-        params = model.init(model_key, jnp.zeros((1, env.observation_size)))["params"]
+    def init(key: Key[Array, ""], hyper: Hyper) -> State:
+        hyper = xla.as_data(hyper, dtype)
+        key, model_key, env_key = jax.random.split(key, 3)
+        params = model.init(model_key, jnp.zeros((1, *env.observation_shape)))["params"]
+        target = jax.tree.map(jnp.copy, params)
         env_state = env.reset(env_key)
         obs, zero = env_state.obs[0], jnp.zeros((), dtype)
         row = Minibatch(obs, zero.astype(jnp.int32), zero, obs, zero.astype(jnp.bool_))
         replay = math.empty_replay(row, config.replay_capacity)
-        return params, jax.tree.map(jnp.copy, params), optimiser.init(params), replay, env_state, key
+        adam_count, inserted = jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32)
+        return State(params, target, optimiser.init(params), adam_count, replay, inserted, env_state, key, hyper)
 
-    def init(seed: int, weights: Weights | None = None) -> State:
-        with xla.optimising(False):
-            parts = fresh(np.uint32(seed))
-        return xla.transplant(LAYOUT, weights, State(*parts, hyper=xla.as_data(config.hyper, dtype)))
+    def q_values(params: Any, obs: Shaped[Array, "B *O"]) -> Any:
+        return model.apply({"params": params}, obs)
 
     def rollout(state: State) -> tuple[State, Transition]:
         key, env_key, action_key = jax.random.split(state.key, 3)
         env_noise = env.draw(env_key, config.num_steps)
-        share = epsilon(math, state.replay.inserted, state.hyper, config)
-        explored = math.epsilon_noise(action_key, share, (config.num_steps, config.num_envs), env.actions.size)
+        epsilon = epsilon_at(math, state.replay_inserted, state.hyper, config)
+        explored = math.epsilon_noise(action_key, epsilon, (config.num_steps, config.num_envs), env.actions.size)
         return jax.lax.scan(rollout_step, state._replace(key=key), (env_noise, explored))
 
     def rollout_step(state: State, noise: tuple[Any, Int[Array, "E"]]) -> tuple[State, Transition]:
         env_noise, explored = noise
         obs = state.env.obs
-        action = math.epsilon_greedy(forward(state.params, obs), explored)
+        action = math.epsilon_greedy(q_values(state.params, obs), explored)
         env_state, step = env.step(state.env, action, env_noise)
-        return state._replace(env=env_state), Transition(obs, action, *step[1:])
+        return state._replace(env=env_state), to_transition(obs, action, step)
 
     def learn(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
-        next_value = forward(state.target, minibatch.next_obs)
+        next_value = q_values(state.target, minibatch.next_obs)
 
         def objective(params: Any) -> tuple[Float[Array, ""], Metrics]:
-            value = fast_gradients(partial(forward, params))(minibatch.obs)
-            online = forward(params, minibatch.next_obs) if config.double else None
-            return dqn_loss(math, value, next_value, online, minibatch, state.hyper, config)
+            value = fast_gradients(partial(q_values, params))(minibatch.obs)
+            online_next_value = q_values(params, minibatch.next_obs) if config.double else None
+            return dqn_loss(math, value, next_value, online_next_value, minibatch, state.hyper, config)
 
         gradient, metrics = jax.grad(objective, has_aux=True)(state.params)
-        step, adam = optimiser.update(gradient, state.adam, hyper=state.hyper)
+        step, adam = optimiser.update(gradient, state.adam, count=state.adam_count, hyper=state.hyper)
         params = optax.apply_updates(state.params, step)
-        return state._replace(params=params, adam=adam), metrics | {"grad_norm": optax.tree.norm(gradient)}
+        state = state._replace(params=params, adam=adam, adam_count=state.adam_count + 1)
+        return state, metrics | {"grad_norm": optax.tree.norm(gradient)}
 
-    def minibatch_step(state: State, index: Int[Array, "B"]) -> tuple[State, Metrics]:
-        return learn(state, math.gather(state.replay, index))
-
-    def train(state: State, index: Int[Array, "U B"]) -> tuple[State, Metrics]:
-        state, losses = jax.lax.scan(minibatch_step, state, index)
+    def gradient_steps(state: State, data: Minibatch) -> tuple[State, Metrics]:
+        state, losses = jax.lax.scan(learn, state, data)
         return state, jax.tree.map(jnp.mean, losses)
 
-    def wait(state: State, index: Int[Array, "U B"]) -> tuple[State, Metrics]:
-        return state, dict.fromkeys(LOSS_METRICS, jnp.full((), jnp.nan, dtype))
+    def no_gradient_steps(state: State, data: Minibatch) -> tuple[State, Metrics]:
+        return state, nan_metrics(jnp.full, LOSS_METRICS, dtype)
 
-    def renew_target(state: State) -> State:
-        return state._replace(target=math.polyak(state.target, state.params, state.hyper.tau))
-
-    def keep_target(state: State) -> State:
-        return state
+    def keep_target(target: Any, online: Any, tau: Float[Array, ""]) -> Any:
+        return target
 
     def update(state: State, batch: Transition) -> tuple[State, Metrics]:
-        share = epsilon(math, state.replay.inserted, state.hyper, config)
-        replay = math.insert(state.replay, remembered(batch, config))
+        epsilon = epsilon_at(math, state.replay_inserted, state.hyper, config)
+        replay = math.insert(state.replay, state.replay_inserted, to_experience(batch, config))
+        inserted = state.replay_inserted + config.batch_size
         key, row_key = jax.random.split(state.key)
-        index = math.sample_indices(row_key, replay, (config.num_updates, config.minibatch_size))
-        state = state._replace(replay=replay, key=key)
-        state, losses = jax.lax.cond(learns(replay.inserted, config), train, wait, state, index)
-        state = jax.lax.cond(renews_target(replay.inserted, config), renew_target, keep_target, state)
-        return state, losses | {"epsilon": share} | episode_metrics(math, batch)
+        index = math.sample_indices(row_key, replay, inserted, (config.num_updates, config.minibatch_size))
+        # What a cond passes on it may copy: replay and environment go around it.
+        learner = state._replace(replay=None, replay_inserted=inserted, env=None, key=key)
+        learner, losses = jax.lax.cond(
+            learns(inserted, config), gradient_steps, no_gradient_steps, learner, math.gather(replay, index)
+        )
+        networks = learner.target, learner.params, learner.hyper.tau
+        target = jax.lax.cond(updates_target(inserted, config), math.polyak, keep_target, *networks)
+        state = learner._replace(target=target, replay=replay, env=state.env)
+        return state, losses | {"epsilon": epsilon} | episode_metrics(math, batch)
 
-    def act(state: State, obs: Shaped[Array, "B O"]) -> Int[Array, "B"]:
-        return math.categorical.greedy(forward(state.params, obs))
+    def act(state: State, memory: tuple[()], obs: Shaped[Array, "B *O"]) -> tuple[tuple[()], Int[Array, "B"]]:
+        return memory, math.categorical.greedy(q_values(state.params, obs))
 
-    def export(state: State) -> Weights:
-        return xla.export(LAYOUT, state)
-
-    return Agent(init=init, rollout=rollout, update=update, learn=learn, act=act, export=export)
+    return xla.agent(State, LAYOUT, config, env, init=init, rollout=rollout, update=update, learn=learn, act=act)

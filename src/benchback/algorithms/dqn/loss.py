@@ -1,41 +1,47 @@
 """DQN's objective and the records it works on, written once for all backends.
 
-`math` is `benchback.math.jax` or `benchback.math.torch`: twins with the same names. This file imports
-neither framework, so it cannot make two backends differ.
+`math` is `benchback.math.jax` or `benchback.math.torch`. This file imports neither framework, so it cannot make two
+backends differ.
 """
 
-from types import ModuleType
-from typing import Any
+from jaxtyping import Bool, Float
 
 from benchback.algorithms.dqn.config import Config, Hyper
 from benchback.algorithms.offpolicy import Experience
+from benchback.math.protocol import Math
+from benchback.math.records import Array, Count
 
 Minibatch = Experience
-"""What a gradient step learns from is what is remembered; `[B, ...]`."""
+"""A gradient step learns from rows of replay."""
 
 LOSS_METRICS = ("loss", "value", "target", "grad_norm")
 """What a gradient step reports; NaN in an iteration without one."""
 
 
-def epsilon(math: ModuleType, inserted: Any, hyper: Hyper, config: Config) -> Any:
-    """Share of random actions after `inserted` environment steps."""
+def epsilon_at(math: Math, inserted: Count, hyper: Hyper, config: Config) -> Float[Array, ""]:
+    """Epsilon of the epsilon-greedy policy after `inserted` environment steps."""
     duration = hyper.exploration_fraction * config.num_transitions
     return math.linear_ramp(hyper.first_epsilon, hyper.last_epsilon, inserted, duration)
 
 
-def learns(inserted: Any, config: Config) -> Any:
+def learns(inserted: Count, config: Config) -> Bool[Array, ""] | bool:
     """Whether an iteration that ends with `inserted` environment steps takes gradient steps."""
     return inserted >= config.learning_starts
 
 
-def renews_target(inserted: Any, config: Config) -> Any:
-    """Whether such an iteration has reached or passed a multiple of `target_every`."""
+def updates_target(inserted: Count, config: Config) -> Bool[Array, ""] | bool:
+    """Whether an iteration that ends with `inserted` environment steps has reached a multiple of `target_every`."""
     return inserted % config.target_every < config.batch_size
 
 
 def td_target(
-    math: ModuleType, next_value: Any, online_next_value: Any, minibatch: Minibatch, hyper: Hyper, config: Config
-) -> Any:
+    math: Math,
+    next_value: Float[Array, "B A"],
+    online_next_value: Float[Array, "B A"] | None,
+    minibatch: Minibatch,
+    hyper: Hyper,
+    config: Config,
+) -> Float[Array, "B"]:
     """r + gamma Q'(s', a') while the episode goes on, r at its end; `next_value` is Q'(s', .) of the target network.
 
     a' is the best action by Q' itself (Mnih et al. 2015) or, if `double`, by the online network's values of s'
@@ -46,16 +52,16 @@ def td_target(
 
 
 def dqn_loss(
-    math: ModuleType,
-    value: Any,
-    next_value: Any,
-    online_next_value: Any,
+    math: Math,
+    value: Float[Array, "B A"],
+    next_value: Float[Array, "B A"],
+    online_next_value: Float[Array, "B A"] | None,
     minibatch: Minibatch,
     hyper: Hyper,
     config: Config,
-) -> tuple[Any, dict[str, Any]]:
-    """Mean of (Q(s, a) - target)^2 over the minibatch, and its parts; `value` is Q(s, .), `[B, A]`."""
-    chosen = math.q_of_action(value, minibatch.action)
+) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
+    """Mean of (Q(s, a) - target)^2 over the minibatch, and its parts; `value` is Q(s, .)."""
+    q_of_action = math.q_of_action(value, minibatch.action)
     target = math.stop_gradient(td_target(math, next_value, online_next_value, minibatch, hyper, config))
-    loss = ((chosen - target) ** 2).mean()
-    return loss, {"loss": loss, "value": chosen.mean(), "target": target.mean()}
+    loss = ((q_of_action - target) ** 2).mean()
+    return loss, {"loss": loss, "value": q_of_action.mean(), "target": target.mean()}

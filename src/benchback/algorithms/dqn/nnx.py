@@ -4,19 +4,30 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from flax import nnx
-from jaxtyping import Array, Float, Int, Key, Shaped, UInt32
+from jaxtyping import Array, Float, Int, Key, Shaped
 
-from benchback.agent import Agent, Metrics, Weights
+from benchback.agent import (
+    Agent,
+    Counter,
+    Data,
+    Environment,
+    HyperParameters,
+    Metrics,
+    Network,
+    Optimiser,
+    Randomness,
+    Target,
+)
 from benchback.algorithms.dqn.config import Config, Hyper
-from benchback.algorithms.dqn.loss import LOSS_METRICS, Minibatch, dqn_loss, epsilon, learns, renews_target
+from benchback.algorithms.dqn.loss import LOSS_METRICS, Minibatch, dqn_loss, epsilon_at, learns, updates_target
 from benchback.algorithms.episodes import episode_metrics
-from benchback.algorithms.offpolicy import Transition, remembered
+from benchback.algorithms.offpolicy import Transition, nan_metrics, to_experience, to_transition
+from benchback.backends import nnx as backend
 from benchback.backends import xla
 from benchback.backends.kernel_gradients import fast_gradients
-from benchback.backends.nnx import MLP, exported, transplant
+from benchback.backends.nnx import MLP
 from benchback.envs.interface import Env, EnvState
 from benchback.math import jax as math
 
@@ -25,16 +36,26 @@ class QNetwork(nnx.Module):
     """One tower: the value of each action."""
 
     def __init__(
-        self, observation_size: int, hidden: tuple[int, ...], num_actions: int, dtype: jnp.dtype, *, rngs: nnx.Rngs
+        self, inputs: int, hidden: tuple[int, ...], num_actions: int, dtype: jnp.dtype, *, rngs: nnx.Rngs
     ) -> None:
-        self.critic = MLP(observation_size, hidden, num_actions, 1.0, dtype, "relu", rngs=rngs)
+        self.critic = MLP(inputs, hidden, num_actions, 1.0, dtype, "relu", rngs=rngs)
 
-    def __call__(self, obs: Shaped[Array, "B O"]) -> Float[Array, "B A"]:
+    def __call__(self, obs: Shaped[Array, "B *O"]) -> Float[Array, "B A"]:
         return self.critic(obs)
 
 
 class State(nnx.Pytree):
     """All that changes, each part an object or a variable that is assigned to."""
+
+    model: Network[QNetwork]
+    target: Target[QNetwork]
+    adam: Optimiser[nnx.Optimizer]
+    adam_count: Counter[nnx.Variable]
+    replay: Data[nnx.Variable]
+    replay_inserted: Counter[nnx.Variable]
+    env: Environment[nnx.Variable]
+    key: Randomness[nnx.Variable]
+    hyper: HyperParameters[nnx.Variable]
 
     def __init__(
         self,
@@ -49,7 +70,9 @@ class State(nnx.Pytree):
         self.model = model
         self.target = target
         self.adam = adam
+        self.adam_count = nnx.Variable(jnp.zeros((), jnp.int32))
         self.replay = nnx.Variable(replay)
+        self.replay_inserted = nnx.Variable(jnp.zeros((), jnp.int32))
         self.env = nnx.Variable(env)
         self.key = nnx.Variable(key)
         self.hyper = nnx.Variable(hyper)
@@ -64,29 +87,24 @@ def make(config: Config, env: Env) -> Agent:
         clip=False,
     )
 
-    @nnx.jit
-    def fresh(seed: UInt32[Array | np.ndarray | np.uint32, ""]) -> tuple[Any, ...]:
-        key, model_key, env_key = jax.random.split(jax.random.key(seed), 3)
+    def init(key: Key[Array, ""], hyper: Hyper) -> State:
+        hyper = xla.as_data(hyper, dtype)
+        key, model_key, env_key = jax.random.split(key, 3)
         rngs = nnx.Rngs(params=model_key)
         model = QNetwork(env.observation_size, config.hidden, env.actions.size, dtype, rngs=rngs)
+        adam = nnx.Optimizer(model, optimiser, wrt=nnx.Param)
         env_state = env.reset(env_key)
         obs, zero = env_state.obs[0], jnp.zeros((), dtype)
         row = Minibatch(obs, zero.astype(jnp.int32), zero, obs, zero.astype(jnp.bool_))
         replay = math.empty_replay(row, config.replay_capacity)
-        adam = nnx.Optimizer(model, optimiser, wrt=nnx.Param)
-        return model, nnx.clone(model), adam, replay, env_state, key
-
-    def init(seed: int, weights: Weights | None = None) -> State:
-        with xla.optimising(False):
-            parts = fresh(np.uint32(seed))
-        return transplant(weights, State(*parts, hyper=xla.as_data(config.hyper, dtype)))
+        return State(model, nnx.clone(model), adam, replay, env_state, key, hyper)
 
     def rollout(state: State) -> tuple[State, Transition]:
         key, env_key, action_key = jax.random.split(state.key.get_value(), 3)
         state.key.set_value(key)
         env_noise = env.draw(env_key, config.num_steps)
-        share = epsilon(math, state.replay.get_value().inserted, state.hyper.get_value(), config)
-        explored = math.epsilon_noise(action_key, share, (config.num_steps, config.num_envs), env.actions.size)
+        epsilon = epsilon_at(math, state.replay_inserted.get_value(), state.hyper.get_value(), config)
+        explored = math.epsilon_noise(action_key, epsilon, (config.num_steps, config.num_envs), env.actions.size)
         return rollout_steps(state, (env_noise, explored))
 
     # Tree mode (graph=False) suffices where nothing is shared, and costs half where nothing is compiled.
@@ -98,7 +116,7 @@ def make(config: Config, env: Env) -> Agent:
         action = math.epsilon_greedy(state.model(obs), explored)
         env_state, step = env.step(env_state, action, env_noise)
         state.env.set_value(env_state)
-        return state, Transition(obs, action, *step[1:])
+        return state, to_transition(obs, action, step)
 
     def learn(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
         hyper = state.hyper.get_value()
@@ -106,49 +124,54 @@ def make(config: Config, env: Env) -> Agent:
 
         def objective(model: QNetwork) -> tuple[Float[Array, ""], Metrics]:
             value = fast_gradients(model)(minibatch.obs)
-            online = model(minibatch.next_obs) if config.double else None
-            return dqn_loss(math, value, next_value, online, minibatch, hyper, config)
+            online_next_value = model(minibatch.next_obs) if config.double else None
+            return dqn_loss(math, value, next_value, online_next_value, minibatch, hyper, config)
 
         gradient, metrics = nnx.grad(objective, has_aux=True)(state.model)
-        state.adam.update(state.model, gradient, hyper=hyper)
+        count = state.adam_count.get_value()
+        state.adam.update(state.model, gradient, count=count, hyper=hyper)
+        state.adam_count.set_value(count + 1)
         return state, metrics | {"grad_norm": optax.tree.norm(gradient)}
 
     @nnx.scan(graph=False, in_axes=(nnx.Carry, 0), out_axes=(nnx.Carry, 0))
-    def minibatch_steps(state: State, index: Int[Array, "B"]) -> tuple[State, Metrics]:
-        return learn(state, math.gather(state.replay.get_value(), index))
+    def minibatch_steps(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
+        return learn(state, minibatch)
 
-    def train(state: State, index: Int[Array, "U B"]) -> tuple[State, Metrics]:
-        state, losses = minibatch_steps(state, index)
+    def gradient_steps(state: State, data: Minibatch) -> tuple[State, Metrics]:
+        state, losses = minibatch_steps(state, data)
         return state, jax.tree.map(jnp.mean, losses)
 
-    def wait(state: State, index: Int[Array, "U B"]) -> tuple[State, Metrics]:
-        return state, dict.fromkeys(LOSS_METRICS, jnp.full((), jnp.nan, dtype))
+    def no_gradient_steps(state: State, data: Minibatch) -> tuple[State, Metrics]:
+        return state, nan_metrics(jnp.full, LOSS_METRICS, dtype)
 
-    def renew_target(state: State) -> State:
-        tau = state.hyper.get_value().tau
-        nnx.update(state.target, math.polyak(nnx.state(state.target), nnx.state(state.model), tau))
-        return state
-
-    def keep_target(state: State) -> State:
-        return state
+    def keep_target(target: Any, online: Any, tau: Float[Array, ""]) -> Any:
+        return target
 
     def update(state: State, batch: Transition) -> tuple[State, Metrics]:
-        share = epsilon(math, state.replay.get_value().inserted, state.hyper.get_value(), config)
-        replay = math.insert(state.replay.get_value(), remembered(batch, config))
+        inserted, hyper, env_state = (x.get_value() for x in (state.replay_inserted, state.hyper, state.env))
+        epsilon = epsilon_at(math, inserted, hyper, config)
+        replay = math.insert(state.replay.get_value(), inserted, to_experience(batch, config))
+        inserted += config.batch_size
         key, row_key = jax.random.split(state.key.get_value())
-        index = math.sample_indices(row_key, replay, (config.num_updates, config.minibatch_size))
-        state.replay.set_value(replay)
+        index = math.sample_indices(row_key, replay, inserted, (config.num_updates, config.minibatch_size))
         state.key.set_value(key)
+        state.replay_inserted.set_value(inserted)
+        # What a cond passes on it may copy: replay and environment go around it.
+        state.replay.set_value(())
+        state.env.set_value(())
         # Not nnx.cond: it wraps its branches anew at every call, and where nothing is compiled each is compiled again.
-        following, losses = jax.lax.cond(learns(replay.inserted, config), train, wait, state, index)
-        following = jax.lax.cond(renews_target(replay.inserted, config), renew_target, keep_target, following)
-        nnx.update(state, nnx.state(following))
-        return state, losses | {"epsilon": share} | episode_metrics(math, batch)
+        learner, losses = jax.lax.cond(
+            learns(inserted, config), gradient_steps, no_gradient_steps, state, math.gather(replay, index)
+        )
+        networks = nnx.state(learner.target), nnx.state(learner.model), hyper.tau
+        target = jax.lax.cond(updates_target(inserted, config), math.polyak, keep_target, *networks)
+        nnx.update(state, nnx.state(learner))
+        nnx.update(state.target, target)
+        state.replay.set_value(replay)
+        state.env.set_value(env_state)
+        return state, losses | {"epsilon": epsilon} | episode_metrics(math, batch)
 
-    def act(state: State, obs: Shaped[Array, "B O"]) -> Int[Array, "B"]:
-        return math.categorical.greedy(state.model(obs))
+    def act(state: State, memory: tuple[()], obs: Shaped[Array, "B *O"]) -> tuple[tuple[()], Int[Array, "B"]]:
+        return memory, math.categorical.greedy(state.model(obs))
 
-    def export(state: State) -> Weights:
-        return exported(state)
-
-    return Agent(init=init, rollout=rollout, update=update, learn=learn, act=act, export=export)
+    return backend.agent(State, config, env, init=init, rollout=rollout, update=update, learn=learn, act=act)

@@ -85,8 +85,8 @@ def make(config: Config, env: Env) -> Agent:
 
     def learn(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
         def objective(model: ActorCritic) -> tuple[Float[Array, ""], Metrics]:
-            outputs = fast_gradients(jax.vmap(model))(minibatch.obs)
-            return ppo_loss(math, distribution, *outputs, minibatch, state.hyper, config)
+            policy_params, value = fast_gradients(jax.vmap(model))(minibatch.obs)
+            return ppo_loss(math, distribution, policy_params, value, minibatch, state.hyper, config)
 
         gradient, metrics = eqx.filter_grad(objective, has_aux=True)(state.model)
         step, adam = optimiser.update(gradient, state.adam, count=state.adam_count, hyper=state.hyper)

@@ -86,8 +86,8 @@ def make(config: Config, env: Env) -> Agent:
 
     def learn(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
         def objective(params: hk.Params) -> tuple[Float[Array, ""], Metrics]:
-            outputs = fast_gradients(partial(model.apply, params))(minibatch.obs)
-            return ppo_loss(math, distribution, *outputs, minibatch, state.hyper, config)
+            policy_params, value = fast_gradients(partial(model.apply, params))(minibatch.obs)
+            return ppo_loss(math, distribution, policy_params, value, minibatch, state.hyper, config)
 
         gradient, metrics = jax.grad(objective, has_aux=True)(state.params)
         step, adam = optimiser.update(gradient, state.adam, count=state.adam_count, hyper=state.hyper)

@@ -1,42 +1,45 @@
 """PPO's objective and what it works on, written once for all backends.
 
-`math` is `benchback.math.jax` or `benchback.math.torch`: twins with the same names. This file imports
-neither framework, so it cannot make two backends differ.
+`math` is `benchback.math.jax` or `benchback.math.torch`. This file imports neither framework, so it cannot make two
+backends differ.
 """
 
-from types import ModuleType
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from jaxtyping import Float, Shaped
 
 from benchback.algorithms.onpolicy import Transition
 from benchback.algorithms.ppo.config import Config, Hyper
+from benchback.math.protocol import Distribution, Math
+from benchback.math.records import Array
 
 
 class Minibatch(NamedTuple):
-    """What a gradient step learns from; `[B, ...]`."""
+    """What a gradient step learns from."""
 
-    obs: Any
-    action: Any
-    log_prob: Any
-    value: Any
-    advantage: Any
-    target: Any
+    obs: Shaped[Array, "B *O"]
+    action: Shaped[Array, "B *A"]
+    log_prob: Float[Array, "B"]
+    value: Float[Array, "B"]
+    advantage: Float[Array, "B"]
+    target: Float[Array, "B"]
 
 
-def make_training_batch(batch: Transition, advantage: Any) -> Minibatch:
+def make_training_batch(batch: Transition, advantage: Float[Array, "T E"]) -> Minibatch:
     """The rollout with its advantages and value targets, flattened to one row per environment step."""
     rows = Minibatch(batch.obs, batch.action, batch.log_prob, batch.value, advantage, advantage + batch.value)
     return Minibatch(*(x.reshape(-1, *x.shape[2:]) for x in rows))
 
 
 def ppo_loss(
-    math: ModuleType,
-    distribution: ModuleType,
-    policy_params: Any,
-    value: Any,
+    math: Math,
+    distribution: Distribution,
+    policy_params: Float[Array, "B P"],
+    value: Float[Array, "B"],
     minibatch: Minibatch,
     hyper: Hyper,
     config: Config,
-) -> tuple[Any, dict[str, Any]]:
+) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
     """Surrogate + value_coefficient x value loss - entropy_coefficient x entropy, and its parts."""
     log_ratio = distribution.log_prob(policy_params, minibatch.action) - minibatch.log_prob
     advantage = math.standardise(minibatch.advantage)

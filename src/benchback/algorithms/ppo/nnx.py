@@ -112,8 +112,8 @@ def make(config: Config, env: Env) -> Agent:
         hyper = state.hyper.get_value()
 
         def objective(model: ActorCritic) -> tuple[Float[Array, ""], Metrics]:
-            outputs = fast_gradients(model)(minibatch.obs)
-            return ppo_loss(math, distribution, *outputs, minibatch, hyper, config)
+            policy_params, value = fast_gradients(model)(minibatch.obs)
+            return ppo_loss(math, distribution, policy_params, value, minibatch, hyper, config)
 
         gradient, metrics = nnx.grad(objective, has_aux=True)(state.model)
         count = state.adam_count.get_value()

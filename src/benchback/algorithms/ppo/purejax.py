@@ -87,12 +87,12 @@ def make(config: Config, env: Env) -> Agent:
             return policy(params, obs), value(params, obs)
 
         def objective(params: ActorCritic) -> tuple[Float[Array, ""], Metrics]:
-            outputs = fast_gradients(partial(forward, params))(minibatch.obs)
-            return ppo_loss(math, distribution, *outputs, minibatch, state.hyper, config)
+            policy_params, value = fast_gradients(partial(forward, params))(minibatch.obs)
+            return ppo_loss(math, distribution, policy_params, value, minibatch, state.hyper, config)
 
         gradient, metrics = jax.grad(objective, has_aux=True)(state.params)
         step, adam = optimiser.update(gradient, state.adam, count=state.adam_count, hyper=state.hyper)
-        params = optax.apply_updates(state.params, step)
+        params = jax.tree.map(jnp.add, state.params, step)
         state = state._replace(params=params, adam=adam, adam_count=state.adam_count + 1)
         return state, metrics | {"grad_norm": optax.tree.norm(gradient)}
 

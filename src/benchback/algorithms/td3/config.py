@@ -1,4 +1,4 @@
-"""What a TD3 run may vary. Integers and words give programs their shape, floats travel as data."""
+"""Configuration of TD3. Integers and words give programs their shape, floats travel as data."""
 
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -71,7 +71,7 @@ class Config:
     gamma: float = 0.99
     """Discount."""
     polyak: float = 0.995
-    """What targets keep of themselves at each of their updates; the rest is of the networks that learn."""
+    """Share of themselves that target networks keep at each update; the rest comes from the online networks."""
     exploration_noise: float = 0.1
     """Standard deviation of the noise on actions, in halves of their range."""
     target_noise: float = 0.2
@@ -114,8 +114,8 @@ class Config:
         """Widths of the hidden layers."""
         return self.hidden_sizes or MODEL_SIZES[self.model]
 
-    def playing(self, num_envs: int) -> "Config":
-        """The same agent in other environments, to be watched, not trained: nothing needs to be remembered."""
+    def for_evaluation(self, num_envs: int) -> "Config":
+        """The same agent in other environments, evaluated instead of trained: it needs no replay."""
         return replace(self, num_envs=num_envs, replay_capacity=1)
 
     @property

@@ -6,13 +6,23 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
-from jaxtyping import Array, Float, Key, Shaped, UInt32
+from jaxtyping import Array, Float, Int, Key, Shaped
 
-from benchback.agent import Agent, Metrics, Weights
+from benchback.agent import (
+    Agent,
+    Counter,
+    Data,
+    Environment,
+    HyperParameters,
+    Metrics,
+    Network,
+    Optimiser,
+    Randomness,
+    Target,
+)
 from benchback.algorithms.episodes import episode_metrics
-from benchback.algorithms.offpolicy import Experience, Transition, remembered
+from benchback.algorithms.offpolicy import Experience, Transition, nan_metrics, to_experience, to_transition
 from benchback.algorithms.td3.config import Config, Hyper
 from benchback.algorithms.td3.loss import (
     ACTOR_METRICS,
@@ -20,11 +30,9 @@ from benchback.algorithms.td3.loss import (
     Minibatch,
     action_bounds,
     actor_loss,
-    averaged,
     critic_loss,
-    critic_target,
-    minibatches,
-    smoothed,
+    make_minibatches,
+    mean_metrics,
 )
 from benchback.backends import xla
 from benchback.backends.equinox import LAYOUT, MLP
@@ -43,72 +51,74 @@ class ActorCritic(eqx.Module):
     critic1: MLP
     critic2: MLP
 
-    def __init__(self, size: int, hidden: tuple[int, ...], num_actions: int, dtype: jnp.dtype, key: Key[Array, ""]):
+    def __init__(self, inputs: int, hidden: tuple[int, ...], num_actions: int, dtype: jnp.dtype, key: Key[Array, ""]):
         keys = jax.random.split(key, 3)
-        self.actor = MLP((size, *hidden, num_actions), 0.01, dtype, keys[0], "relu")
-        self.critic1 = MLP((size + num_actions, *hidden, 1), 1.0, dtype, keys[1], "relu")
-        self.critic2 = MLP((size + num_actions, *hidden, 1), 1.0, dtype, keys[2], "relu")
+        self.actor = MLP((inputs, *hidden, num_actions), 0.01, dtype, keys[0], "relu")
+        self.critic1 = MLP((inputs + num_actions, *hidden, 1), 1.0, dtype, keys[1], "relu")
+        self.critic2 = MLP((inputs + num_actions, *hidden, 1), 1.0, dtype, keys[2], "relu")
 
-    def head(self, obs: Shaped[Array, "O"]) -> Float[Array, "A"]:
-        return self.actor(obs)
+    def values(self, obs: Shaped[Array, "*O"], action: Float[Array, "A"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        inputs = jnp.concatenate([obs.reshape(-1), action])
+        return self.critic1(inputs).squeeze(-1), self.critic2(inputs).squeeze(-1)
 
-    def values(self, obs: Shaped[Array, "O"], action: Float[Array, "A"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        both = jnp.concatenate([obs, action])
-        return self.critic1(both).squeeze(-1), self.critic2(both).squeeze(-1)
-
-    def value(self, obs: Shaped[Array, "O"], action: Float[Array, "A"]) -> Float[Array, ""]:
-        return self.critic1(jnp.concatenate([obs, action])).squeeze(-1)
+    def value(self, obs: Shaped[Array, "*O"], action: Float[Array, "A"]) -> Float[Array, ""]:
+        return self.critic1(jnp.concatenate([obs.reshape(-1), action])).squeeze(-1)
 
 
-def part(model: ActorCritic, towers: tuple[bool, ...]) -> Any:
-    """The model with these towers only."""
+def select(model: ActorCritic, towers: tuple[bool, ...]) -> Any:
     return eqx.filter(model, eqx.tree_at(lambda m: (m.actor, m.critic1, m.critic2), model, towers))
 
 
 class State(NamedTuple):
-    model: ActorCritic
-    target: ActorCritic
-    actor_adam: optax.ScaleByAdamState
-    critic_adam: optax.ScaleByAdamState
-    replay: math.Replay
-    env: EnvState
-    key: Key[Array, ""]
-    hyper: Hyper
+    model: Network[ActorCritic]
+    target: Target[ActorCritic]
+    actor_adam: Optimiser[math.AdamState]
+    actor_adam_count: Counter[Int[Array, ""]]
+    critic_adam: Optimiser[math.AdamState]
+    critic_adam_count: Counter[Int[Array, ""]]
+    replay: Data[math.Replay]
+    replay_inserted: Counter[Int[Array, ""]]
+    env: Environment[EnvState]
+    key: Randomness[Key[Array, ""]]
+    hyper: HyperParameters[Hyper]
 
 
 def make(config: Config, env: Env) -> Agent:
     dtype = xla.dtype(config.dtype)
     bounds = action_bounds(math, env, dtype)
-    actor_optimiser, critic_optimiser = (
-        math.adam(anneal=False, steps_per_iteration=1, num_iterations=1, clip=False, rate=rate)
-        for rate in ("actor_learning_rate", "critic_learning_rate")
-    )
+    actor_optimiser = math.adam(clip=False, rate="actor_learning_rate")
+    critic_optimiser = math.adam(clip=False, rate="critic_learning_rate")
 
-    @eqx.filter_jit
-    def fresh(seed: UInt32[Array | np.ndarray | np.uint32, ""]) -> tuple[Any, ...]:
-        key, model_key, env_key = jax.random.split(jax.random.key(seed), 3)
+    def init(key: Key[Array, ""], hyper: Hyper) -> State:
+        hyper = xla.as_data(hyper, dtype)
+        key, model_key, env_key = jax.random.split(key, 3)
         model = ActorCritic(env.observation_size, config.hidden, env.actions.size, dtype, model_key)
         env_state = env.reset(env_key)
-        replay = math.empty_replay(example(env_state.obs[0]), config.replay_capacity)
-        adams = actor_optimiser.init(part(model, ACTOR)), critic_optimiser.init(part(model, CRITICS))
-        return model, jax.tree.map(jnp.copy, model), *adams, replay, env_state, key
+        return State(
+            model=model,
+            target=jax.tree.map(jnp.copy, model),
+            actor_adam=actor_optimiser.init(select(model, ACTOR)),
+            actor_adam_count=jnp.zeros((), jnp.int32),
+            critic_adam=critic_optimiser.init(select(model, CRITICS)),
+            critic_adam_count=jnp.zeros((), jnp.int32),
+            replay=math.empty_replay(example_row(env_state.obs[0]), config.replay_capacity),
+            replay_inserted=jnp.zeros((), jnp.int32),
+            env=env_state,
+            key=key,
+            hyper=hyper,
+        )
 
-    def example(obs: Shaped[Array, "O"]) -> Experience:
+    def example_row(obs: Shaped[Array, "*O"]) -> Experience:
         return Experience(obs, jnp.zeros(env.actions.size, dtype), jnp.zeros((), dtype), obs, jnp.zeros((), bool))
 
-    def init(seed: int, weights: Weights | None = None) -> State:
-        with xla.optimising(False):
-            parts = fresh(np.uint32(seed))
-        return xla.transplant(LAYOUT, weights, State(*parts, hyper=xla.as_data(config.hyper, dtype)))
-
-    def policy(model: ActorCritic, obs: Shaped[Array, "B O"]) -> Float[Array, "B A"]:
-        return math.squash(jax.vmap(model.head)(obs), bounds)
+    def policy(model: ActorCritic, obs: Shaped[Array, "B *O"]) -> Float[Array, "B A"]:
+        return math.squash(jax.vmap(model.actor)(obs), bounds)
 
     def rollout(state: State) -> tuple[State, Transition]:
         key, env_key, action_key = jax.random.split(state.key, 3)
         env_noise = env.draw(env_key, config.num_steps)
         shape = config.num_steps, config.num_envs, env.actions.size
-        action_noise = math.acting_noise(action_key, shape, state.replay.inserted, config.start_steps, dtype)
+        action_noise = math.acting_noise(action_key, shape, state.replay_inserted, config.start_steps, dtype)
         return jax.lax.scan(rollout_step, state._replace(key=key), (env_noise, action_noise))
 
     def rollout_step(state: State, noise: tuple[Any, math.ActingNoise]) -> tuple[State, Transition]:
@@ -116,68 +126,67 @@ def make(config: Config, env: Env) -> Agent:
         obs = state.env.obs
         action = math.explore(policy(state.model, obs), action_noise, bounds, state.hyper.exploration_noise)
         env_state, step = env.step(state.env, action, env_noise)
-        return state._replace(env=env_state), Transition(obs, action, *step[1:])
+        return state._replace(env=env_state), to_transition(obs, action, step)
+
+    def td_target(target: ActorCritic, minibatch: Minibatch, hyper: Hyper) -> Float[Array, "B"]:
+        noise = math.smoothing_noise(minibatch.noise, hyper.target_noise, hyper.target_noise_clip)
+        next_action = math.add_noise(policy(target, minibatch.next_obs), noise, bounds)
+        next_value1, next_value2 = jax.vmap(target.values)(minibatch.next_obs, next_action)
+        return math.twin_target(minibatch.reward, minibatch.terminated, next_value1, next_value2, hyper.gamma)
 
     def learn(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
-        target = aim(state.target, minibatch, state.hyper)
+        target, count = td_target(state.target, minibatch, state.hyper), state.critic_adam_count
 
         def objective(model: ActorCritic) -> tuple[Float[Array, ""], Metrics]:
-            estimates = fast_gradients(jax.vmap(model.values))(minibatch.obs, minibatch.action)
-            return critic_loss(estimates, target)
+            return critic_loss(fast_gradients(jax.vmap(model.values))(minibatch.obs, minibatch.action), target)
 
-        critics = part(state.model, CRITICS)
+        critics = select(state.model, CRITICS)
         gradient, metrics = eqx.filter_grad(objective, has_aux=True)(critics)
-        step, critic_adam = critic_optimiser.update(gradient, state.critic_adam, hyper=state.hyper)
-        due = jnp.asarray(state.critic_adam.count) % config.policy_delay == 0
+        step, critic_adam = critic_optimiser.update(gradient, state.critic_adam, count=count, hyper=state.hyper)
         model = eqx.combine(eqx.apply_updates(critics, step), state.model)
-        state = state._replace(model=model, critic_adam=critic_adam)
-        state, delayed = jax.lax.cond(due, policy_step, no_policy_step, state, minibatch.obs)
+        state = state._replace(model=model, critic_adam=critic_adam, critic_adam_count=count + 1)
+        # What a cond passes on it may copy: replay and environment go around it.
+        learner, due = state._replace(replay=None, env=None), count % config.policy_delay == 0
+        learner, delayed = jax.lax.cond(due, policy_step, no_policy_step, learner, minibatch.obs)
+        state = learner._replace(replay=state.replay, env=state.env)
         return state, metrics | {"critic_grad_norm": optax.tree.norm(gradient)} | delayed
 
-    def aim(target: ActorCritic, minibatch: Minibatch, hyper: Hyper) -> Float[Array, "B"]:
-        action = smoothed(math, policy(target, minibatch.next_obs), minibatch.noise, bounds, hyper)
-        return critic_target(math, jax.vmap(target.values)(minibatch.next_obs, action), minibatch, hyper)
-
-    def policy_step(state: State, obs: Shaped[Array, "B O"]) -> tuple[State, Metrics]:
+    def policy_step(state: State, obs: Shaped[Array, "B *O"]) -> tuple[State, Metrics]:
         def objective(model: ActorCritic) -> tuple[Float[Array, ""], Metrics]:
             action = fast_gradients(partial(policy, model))(obs)
             return actor_loss(jax.vmap(state.model.value)(obs, action))
 
-        actor = part(state.model, ACTOR)
+        actor, count = select(state.model, ACTOR), state.actor_adam_count
         gradient, metrics = eqx.filter_grad(objective, has_aux=True)(actor)
-        step, actor_adam = actor_optimiser.update(gradient, state.actor_adam, hyper=state.hyper)
+        step, actor_adam = actor_optimiser.update(gradient, state.actor_adam, count=count, hyper=state.hyper)
         model = eqx.combine(eqx.apply_updates(actor, step), state.model)
         target = math.polyak(state.target, model, 1 - state.hyper.polyak)
-        state = state._replace(model=model, target=target, actor_adam=actor_adam)
+        state = state._replace(model=model, target=target, actor_adam=actor_adam, actor_adam_count=count + 1)
         return state, metrics | {"actor_grad_norm": optax.tree.norm(gradient)}
 
-    def no_policy_step(state: State, obs: Shaped[Array, "B O"]) -> tuple[State, Metrics]:
-        return state, unknown(ACTOR_METRICS)
-
-    def unknown(names: tuple[str, ...]) -> Metrics:
-        return dict.fromkeys(names, jnp.full((), jnp.nan, dtype))
-
-    def update(state: State, batch: Transition) -> tuple[State, Metrics]:
-        replay = math.insert(state.replay, remembered(batch, config))
-        key, row_key, noise_key = jax.random.split(state.key, 3)
-        index = math.sample_indices(row_key, replay, (config.gradient_rows,))
-        noise = math.gaussian.noise(noise_key, (config.num_updates, config.minibatch_size, env.actions.size), dtype)
-        data = minibatches(math.gather(replay, index), noise, config)
-        state = state._replace(replay=replay, key=key)
-        state, losses = jax.lax.cond(replay.inserted >= config.update_after, gradient_steps, no_steps, state, data)
-        return state, losses | episode_metrics(math, batch)
+    def no_policy_step(state: State, obs: Shaped[Array, "B *O"]) -> tuple[State, Metrics]:
+        return state, nan_metrics(jnp.full, ACTOR_METRICS, dtype)
 
     def gradient_steps(state: State, data: Minibatch) -> tuple[State, Metrics]:
         state, losses = jax.lax.scan(learn, state, data)
-        return state, averaged(math, losses)
+        return state, mean_metrics(math, losses)
 
-    def no_steps(state: State, data: Minibatch) -> tuple[State, Metrics]:
-        return state, unknown(METRICS)
+    def no_gradient_steps(state: State, data: Minibatch) -> tuple[State, Metrics]:
+        return state, nan_metrics(jnp.full, METRICS, dtype)
 
-    def act(state: State, obs: Shaped[Array, "B O"]) -> Float[Array, "B A"]:
-        return policy(state.model, obs)
+    def update(state: State, batch: Transition) -> tuple[State, Metrics]:
+        replay = math.insert(state.replay, state.replay_inserted, to_experience(batch, config))
+        inserted = state.replay_inserted + config.batch_size
+        key, row_key, noise_key = jax.random.split(state.key, 3)
+        index = math.sample_indices(row_key, replay, inserted, (config.gradient_rows,))
+        noise = math.gaussian.noise(noise_key, (config.num_updates, config.minibatch_size, env.actions.size), dtype)
+        data = make_minibatches(math.gather(replay, index), noise, config)
+        learner = state._replace(replay=None, replay_inserted=inserted, env=None, key=key)
+        learns = inserted >= config.update_after
+        learner, losses = jax.lax.cond(learns, gradient_steps, no_gradient_steps, learner, data)
+        return learner._replace(replay=replay, env=state.env), losses | episode_metrics(math, batch)
 
-    def export(state: State) -> Weights:
-        return xla.export(LAYOUT, state)
+    def act(state: State, memory: tuple[()], obs: Shaped[Array, "B *O"]) -> tuple[tuple[()], Float[Array, "B A"]]:
+        return memory, policy(state.model, obs)
 
-    return Agent(init=init, rollout=rollout, update=update, learn=learn, act=act, export=export)
+    return xla.agent(State, LAYOUT, config, env, init=init, rollout=rollout, update=update, learn=learn, act=act)

@@ -1,18 +1,28 @@
 """TD3 in Flax Linen: pure functions over a tuple of trees."""
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from flax import linen as nn
-from jaxtyping import Array, Float, Key, Shaped, UInt32
+from jaxtyping import Array, Float, Int, Key, Shaped
 
-from benchback.agent import Agent, Metrics, Weights
+from benchback.agent import (
+    Agent,
+    Counter,
+    Data,
+    Environment,
+    HyperParameters,
+    Metrics,
+    Network,
+    Optimiser,
+    Randomness,
+    Target,
+)
 from benchback.algorithms.episodes import episode_metrics
-from benchback.algorithms.offpolicy import Experience, Transition, remembered
+from benchback.algorithms.offpolicy import Experience, Transition, nan_metrics, to_experience, to_transition
 from benchback.algorithms.td3.config import Config, Hyper
 from benchback.algorithms.td3.loss import (
     ACTOR_METRICS,
@@ -20,11 +30,9 @@ from benchback.algorithms.td3.loss import (
     Minibatch,
     action_bounds,
     actor_loss,
-    averaged,
     critic_loss,
-    critic_target,
-    minibatches,
-    smoothed,
+    make_minibatches,
+    mean_metrics,
 )
 from benchback.backends import xla
 from benchback.backends.kernel_gradients import fast_gradients
@@ -35,14 +43,6 @@ from benchback.math import jax as math
 Params = dict[str, Any]
 ACTOR, CRITICS = ("actor",), ("critic1", "critic2")
 """The towers that each optimiser moves."""
-
-
-def part(params: Params, towers: tuple[str, ...]) -> Params:
-    return {name: params[name] for name in towers}
-
-
-def moved(params: Params, step: Any) -> Any:
-    return optax.apply_updates(params, step)
 
 
 class ActorCritic(nn.Module):
@@ -57,72 +57,86 @@ class ActorCritic(nn.Module):
         self.critic1 = MLP(self.hidden, 1, 1.0, self.dtype, "relu")
         self.critic2 = MLP(self.hidden, 1, 1.0, self.dtype, "relu")
 
-    def __call__(self, obs: Shaped[Array, "B O"], action: Float[Array, "B A"]) -> tuple[Any, ...]:
-        return self.head(obs), self.values(obs, action)
+    def __call__(self, obs: Shaped[Array, "B *O"], action: Float[Array, "B A"]) -> tuple[Any, ...]:
+        return self.policy(obs), self.values(obs, action)
 
-    def head(self, obs: Shaped[Array, "B O"]) -> Float[Array, "B A"]:
+    def policy(self, obs: Shaped[Array, "B *O"]) -> Float[Array, "B A"]:
         return self.actor(obs)
 
     def values(
-        self, obs: Shaped[Array, "B O"], action: Float[Array, "B A"]
+        self, obs: Shaped[Array, "B *O"], action: Float[Array, "B A"]
     ) -> tuple[Float[Array, "B"], Float[Array, "B"]]:
-        both = jnp.concatenate([obs, action], -1)
-        return self.critic1(both).squeeze(-1), self.critic2(both).squeeze(-1)
+        inputs = jnp.concatenate([obs.reshape(len(obs), -1), action], -1)
+        return self.critic1(inputs).squeeze(-1), self.critic2(inputs).squeeze(-1)
 
-    def value(self, obs: Shaped[Array, "B O"], action: Float[Array, "B A"]) -> Float[Array, "B"]:
-        return self.critic1(jnp.concatenate([obs, action], -1)).squeeze(-1)
+    def value(self, obs: Shaped[Array, "B *O"], action: Float[Array, "B A"]) -> Float[Array, "B"]:
+        inputs = jnp.concatenate([obs.reshape(len(obs), -1), action], -1)
+        return self.critic1(inputs).squeeze(-1)
+
+
+def select(params: Params, towers: tuple[str, ...]) -> Params:
+    return {name: params[name] for name in towers}
 
 
 class State(NamedTuple):
-    params: Params
-    target: Params
-    actor_adam: optax.ScaleByAdamState
-    critic_adam: optax.ScaleByAdamState
-    replay: math.Replay
-    env: EnvState
-    key: Key[Array, ""]
-    hyper: Hyper
+    params: Network[Params]
+    target: Target[Params]
+    actor_adam: Optimiser[math.AdamState]
+    actor_adam_count: Counter[Int[Array, ""]]
+    critic_adam: Optimiser[math.AdamState]
+    critic_adam_count: Counter[Int[Array, ""]]
+    replay: Data[math.Replay]
+    replay_inserted: Counter[Int[Array, ""]]
+    env: Environment[EnvState]
+    key: Randomness[Key[Array, ""]]
+    hyper: HyperParameters[Hyper]
 
 
 def make(config: Config, env: Env) -> Agent:
     dtype = xla.dtype(config.dtype)
     bounds = action_bounds(math, env, dtype)
     model = ActorCritic(config.hidden, env.actions.size, dtype)
-    actor_optimiser, critic_optimiser = (
-        math.adam(anneal=False, steps_per_iteration=1, num_iterations=1, clip=False, rate=rate)
-        for rate in ("actor_learning_rate", "critic_learning_rate")
-    )
+    actor_optimiser = math.adam(clip=False, rate="actor_learning_rate")
+    critic_optimiser = math.adam(clip=False, rate="critic_learning_rate")
 
-    @jax.jit
-    def fresh(seed: UInt32[Array | np.ndarray | np.uint32, ""]) -> tuple[Any, ...]:
-        key, model_key, env_key = jax.random.split(jax.random.key(seed), 3)
-        blank = jnp.zeros((1, env.observation_size)), jnp.zeros((1, env.actions.size))
-        params: Any = model.init(model_key, *blank)["params"]
+    def init(key: Key[Array, ""], hyper: Hyper) -> State:
+        hyper = xla.as_data(hyper, dtype)
+        key, model_key, env_key = jax.random.split(key, 3)
+        inputs = jnp.zeros((1, *env.observation_shape)), jnp.zeros((1, env.actions.size))
+        params: Any = model.init(model_key, *inputs)["params"]
         env_state = env.reset(env_key)
-        replay = math.empty_replay(example(env_state.obs[0]), config.replay_capacity)
-        adams = actor_optimiser.init(part(params, ACTOR)), critic_optimiser.init(part(params, CRITICS))
-        return params, jax.tree.map(jnp.copy, params), *adams, replay, env_state, key
+        return State(
+            params=params,
+            target=jax.tree.map(jnp.copy, params),
+            actor_adam=actor_optimiser.init(select(params, ACTOR)),
+            actor_adam_count=jnp.zeros((), jnp.int32),
+            critic_adam=critic_optimiser.init(select(params, CRITICS)),
+            critic_adam_count=jnp.zeros((), jnp.int32),
+            replay=math.empty_replay(example_row(env_state.obs[0]), config.replay_capacity),
+            replay_inserted=jnp.zeros((), jnp.int32),
+            env=env_state,
+            key=key,
+            hyper=hyper,
+        )
 
-    def example(obs: Shaped[Array, "O"]) -> Experience:
+    def example_row(obs: Shaped[Array, "*O"]) -> Experience:
         return Experience(obs, jnp.zeros(env.actions.size, dtype), jnp.zeros((), dtype), obs, jnp.zeros((), bool))
 
-    def init(seed: int, weights: Weights | None = None) -> State:
-        with xla.optimising(False):
-            parts = fresh(np.uint32(seed))
-        return xla.transplant(LAYOUT, weights, State(*parts, hyper=xla.as_data(config.hyper, dtype)))
+    def policy(params: Params, obs: Shaped[Array, "B *O"]) -> Float[Array, "B A"]:
+        out: Any = model.apply({"params": params}, obs, method="policy")
+        return math.squash(out, bounds)
 
-    def policy(params: Params, obs: Shaped[Array, "B O"]) -> Float[Array, "B A"]:
-        head: Any = model.apply({"params": params}, obs, method="head")
-        return math.squash(head, bounds)
-
-    def values(params: Params, obs: Shaped[Array, "B O"], action: Float[Array, "B A"]) -> Any:
+    def values(params: Params, obs: Shaped[Array, "B *O"], action: Float[Array, "B A"]) -> Any:
         return model.apply({"params": params}, obs, action, method="values")
+
+    def value(params: Params, obs: Shaped[Array, "B *O"], action: Float[Array, "B A"]) -> Any:
+        return model.apply({"params": params}, obs, action, method="value")
 
     def rollout(state: State) -> tuple[State, Transition]:
         key, env_key, action_key = jax.random.split(state.key, 3)
         env_noise = env.draw(env_key, config.num_steps)
         shape = config.num_steps, config.num_envs, env.actions.size
-        action_noise = math.acting_noise(action_key, shape, state.replay.inserted, config.start_steps, dtype)
+        action_noise = math.acting_noise(action_key, shape, state.replay_inserted, config.start_steps, dtype)
         return jax.lax.scan(rollout_step, state._replace(key=key), (env_noise, action_noise))
 
     def rollout_step(state: State, noise: tuple[Any, math.ActingNoise]) -> tuple[State, Transition]:
@@ -130,69 +144,67 @@ def make(config: Config, env: Env) -> Agent:
         obs = state.env.obs
         action = math.explore(policy(state.params, obs), action_noise, bounds, state.hyper.exploration_noise)
         env_state, step = env.step(state.env, action, env_noise)
-        return state._replace(env=env_state), Transition(obs, action, *step[1:])
+        return state._replace(env=env_state), to_transition(obs, action, step)
+
+    def td_target(target: Params, minibatch: Minibatch, hyper: Hyper) -> Float[Array, "B"]:
+        noise = math.smoothing_noise(minibatch.noise, hyper.target_noise, hyper.target_noise_clip)
+        next_action = math.add_noise(policy(target, minibatch.next_obs), noise, bounds)
+        next_value1, next_value2 = values(target, minibatch.next_obs, next_action)
+        return math.twin_target(minibatch.reward, minibatch.terminated, next_value1, next_value2, hyper.gamma)
 
     def learn(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
-        target = aim(state.target, minibatch, state.hyper)
+        target, count = td_target(state.target, minibatch, state.hyper), state.critic_adam_count
 
         def objective(params: Params) -> tuple[Float[Array, ""], Metrics]:
-            estimates = fast_gradients(partial(values, params))(minibatch.obs, minibatch.action)
-            return critic_loss(estimates, target)
+            return critic_loss(fast_gradients(partial(values, params))(minibatch.obs, minibatch.action), target)
 
-        critics = part(state.params, CRITICS)
+        critics = select(state.params, CRITICS)
         gradient, metrics = jax.grad(objective, has_aux=True)(critics)
-        step, critic_adam = critic_optimiser.update(gradient, state.critic_adam, hyper=state.hyper)
-        due = jnp.asarray(state.critic_adam.count) % config.policy_delay == 0
-        params = state.params | moved(critics, step)
-        state = state._replace(params=params, critic_adam=critic_adam)
-        state, delayed = jax.lax.cond(due, policy_step, no_policy_step, state, minibatch.obs)
+        step, critic_adam = critic_optimiser.update(gradient, state.critic_adam, count=count, hyper=state.hyper)
+        params = state.params | cast(Params, optax.apply_updates(critics, step))
+        state = state._replace(params=params, critic_adam=critic_adam, critic_adam_count=count + 1)
+        # What a cond passes on it may copy: replay and environment go around it.
+        learner, due = state._replace(replay=None, env=None), count % config.policy_delay == 0
+        learner, delayed = jax.lax.cond(due, policy_step, no_policy_step, learner, minibatch.obs)
+        state = learner._replace(replay=state.replay, env=state.env)
         return state, metrics | {"critic_grad_norm": optax.tree.norm(gradient)} | delayed
 
-    def aim(target: Params, minibatch: Minibatch, hyper: Hyper) -> Float[Array, "B"]:
-        action = smoothed(math, policy(target, minibatch.next_obs), minibatch.noise, bounds, hyper)
-        return critic_target(math, values(target, minibatch.next_obs, action), minibatch, hyper)
-
-    def policy_step(state: State, obs: Shaped[Array, "B O"]) -> tuple[State, Metrics]:
+    def policy_step(state: State, obs: Shaped[Array, "B *O"]) -> tuple[State, Metrics]:
         def objective(params: Params) -> tuple[Float[Array, ""], Metrics]:
             action = fast_gradients(partial(policy, params))(obs)
-            value = model.apply({"params": state.params}, obs, action, method="value")
-            return actor_loss(value)
+            return actor_loss(value(state.params, obs, action))
 
-        actor = part(state.params, ACTOR)
+        actor, count = select(state.params, ACTOR), state.actor_adam_count
         gradient, metrics = jax.grad(objective, has_aux=True)(actor)
-        step, actor_adam = actor_optimiser.update(gradient, state.actor_adam, hyper=state.hyper)
-        params = state.params | moved(actor, step)
+        step, actor_adam = actor_optimiser.update(gradient, state.actor_adam, count=count, hyper=state.hyper)
+        params = state.params | cast(Params, optax.apply_updates(actor, step))
         target = math.polyak(state.target, params, 1 - state.hyper.polyak)
-        state = state._replace(params=params, target=target, actor_adam=actor_adam)
+        state = state._replace(params=params, target=target, actor_adam=actor_adam, actor_adam_count=count + 1)
         return state, metrics | {"actor_grad_norm": optax.tree.norm(gradient)}
 
-    def no_policy_step(state: State, obs: Shaped[Array, "B O"]) -> tuple[State, Metrics]:
-        return state, unknown(ACTOR_METRICS)
-
-    def unknown(names: tuple[str, ...]) -> Metrics:
-        return dict.fromkeys(names, jnp.full((), jnp.nan, dtype))
-
-    def update(state: State, batch: Transition) -> tuple[State, Metrics]:
-        replay = math.insert(state.replay, remembered(batch, config))
-        key, row_key, noise_key = jax.random.split(state.key, 3)
-        index = math.sample_indices(row_key, replay, (config.gradient_rows,))
-        noise = math.gaussian.noise(noise_key, (config.num_updates, config.minibatch_size, env.actions.size), dtype)
-        data = minibatches(math.gather(replay, index), noise, config)
-        state = state._replace(replay=replay, key=key)
-        state, losses = jax.lax.cond(replay.inserted >= config.update_after, gradient_steps, no_steps, state, data)
-        return state, losses | episode_metrics(math, batch)
+    def no_policy_step(state: State, obs: Shaped[Array, "B *O"]) -> tuple[State, Metrics]:
+        return state, nan_metrics(jnp.full, ACTOR_METRICS, dtype)
 
     def gradient_steps(state: State, data: Minibatch) -> tuple[State, Metrics]:
         state, losses = jax.lax.scan(learn, state, data)
-        return state, averaged(math, losses)
+        return state, mean_metrics(math, losses)
 
-    def no_steps(state: State, data: Minibatch) -> tuple[State, Metrics]:
-        return state, unknown(METRICS)
+    def no_gradient_steps(state: State, data: Minibatch) -> tuple[State, Metrics]:
+        return state, nan_metrics(jnp.full, METRICS, dtype)
 
-    def act(state: State, obs: Shaped[Array, "B O"]) -> Float[Array, "B A"]:
-        return policy(state.params, obs)
+    def update(state: State, batch: Transition) -> tuple[State, Metrics]:
+        replay = math.insert(state.replay, state.replay_inserted, to_experience(batch, config))
+        inserted = state.replay_inserted + config.batch_size
+        key, row_key, noise_key = jax.random.split(state.key, 3)
+        index = math.sample_indices(row_key, replay, inserted, (config.gradient_rows,))
+        noise = math.gaussian.noise(noise_key, (config.num_updates, config.minibatch_size, env.actions.size), dtype)
+        data = make_minibatches(math.gather(replay, index), noise, config)
+        learner = state._replace(replay=None, replay_inserted=inserted, env=None, key=key)
+        learns = inserted >= config.update_after
+        learner, losses = jax.lax.cond(learns, gradient_steps, no_gradient_steps, learner, data)
+        return learner._replace(replay=replay, env=state.env), losses | episode_metrics(math, batch)
 
-    def export(state: State) -> Weights:
-        return xla.export(LAYOUT, state)
+    def act(state: State, memory: tuple[()], obs: Shaped[Array, "B *O"]) -> tuple[tuple[()], Float[Array, "B A"]]:
+        return memory, policy(state.params, obs)
 
-    return Agent(init=init, rollout=rollout, update=update, learn=learn, act=act, export=export)
+    return xla.agent(State, LAYOUT, config, env, init=init, rollout=rollout, update=update, learn=learn, act=act)

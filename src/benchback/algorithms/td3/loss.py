@@ -1,29 +1,32 @@
-"""TD3's objectives and the records they work on, written once for all backends.
+"""TD3's objectives and what they work on, written once for all backends.
 
-`math` is `benchback.math.jax` or `benchback.math.torch`: twins with the same names. This file imports
-neither framework, so it cannot make two backends differ.
+`math` is `benchback.math.jax` or `benchback.math.torch`. This file imports neither framework, so it cannot make two
+backends differ.
 """
 
 from math import isfinite
-from types import ModuleType
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from jaxtyping import Bool, Float, Shaped
 
 from benchback.algorithms.offpolicy import Experience
-from benchback.algorithms.td3.config import Config, Hyper
+from benchback.algorithms.td3.config import Config
 from benchback.envs.interface import Box, Env
 from benchback.errors import InputError
+from benchback.math.protocol import Math
+from benchback.math.records import Array, Bounds, DType
 
 
 class Minibatch(NamedTuple):
-    """What a gradient step learns from; `[B, ...]`."""
+    """What a gradient step learns from."""
 
-    obs: Any
-    action: Any
-    reward: Any
-    next_obs: Any
-    terminated: Any
-    noise: Any
-    """Standard normal, `[B, A]`: smooths the target policy."""
+    obs: Shaped[Array, "B *O"]
+    action: Float[Array, "B A"]
+    reward: Float[Array, "B"]
+    next_obs: Shaped[Array, "B *O"]
+    terminated: Bool[Array, "B"]
+    noise: Float[Array, "B A"]
+    """Standard normal, for target policy smoothing."""
 
 
 CRITIC_METRICS = ("critic_loss", "value1", "value2", "critic_grad_norm")
@@ -32,8 +35,8 @@ ACTOR_METRICS = ("actor_loss", "actor_grad_norm")
 METRICS = CRITIC_METRICS + ACTOR_METRICS
 
 
-def action_bounds(math: ModuleType, env: Env, dtype: Any) -> Any:
-    """Where the policy may act; an InputError unless it is bounded."""
+def action_bounds(math: Math, env: Env, dtype: DType) -> Bounds:
+    """Bounds of the actions as data; an InputError unless they are finite."""
     assert isinstance(env.actions, Box)
     low, high = env.actions.low, env.actions.high
     if not all(map(isfinite, (*low, *high))):
@@ -44,37 +47,28 @@ def action_bounds(math: ModuleType, env: Env, dtype: Any) -> Any:
     return math.bounds(low, high, dtype)
 
 
-def minibatches(rows: Experience, noise: Any, config: Config) -> Minibatch:
-    """Rows for many gradient steps, `[U B, ...]`, and their noise `[U, B, A]`, as one minibatch for each."""
+def make_minibatches(rows: Experience, noise: Float[Array, "U B A"], config: Config) -> Minibatch:
+    """Rows `[U B, ...]` and their noise as one minibatch for each of U gradient steps, `[U, B, ...]`."""
     shape = config.num_updates, config.minibatch_size
     return Minibatch(**{name: x.reshape(*shape, *x.shape[1:]) for name, x in rows._asdict().items()}, noise=noise)
 
 
-def smoothed(math: ModuleType, action: Any, noise: Any, bounds: Any, hyper: Hyper) -> Any:
-    """The target policy's action with clipped normal noise, within the bounds."""
-    return math.add_noise(action, math.smoothing_noise(noise, hyper.target_noise, hyper.target_noise_clip), bounds)
-
-
-def critic_target(math: ModuleType, values: tuple[Any, Any], minibatch: Minibatch, hyper: Hyper) -> Any:
-    """What both critics aim at, given both targets' values of what follows."""
-    return math.twin_target(minibatch.reward, minibatch.terminated, *values, hyper.gamma)
-
-
-def critic_loss(values: tuple[Any, Any], target: Any) -> tuple[Any, dict[str, Any]]:
+def critic_loss(
+    values: tuple[Float[Array, "B"], Float[Array, "B"]], target: Float[Array, "B"]
+) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
     """mean (Q1 - y)^2 + mean (Q2 - y)^2, and its parts."""
     value1, value2 = values
     loss = ((value1 - target) ** 2).mean() + ((value2 - target) ** 2).mean()
     return loss, {"critic_loss": loss, "value1": value1.mean(), "value2": value2.mean()}
 
 
-def actor_loss(value1: Any) -> tuple[Any, dict[str, Any]]:
-    """-mean Q1(s, mu(s)): the first critic alone appraises the policy."""
+def actor_loss(value1: Float[Array, "B"]) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
+    """-mean Q1(s, mu(s)): only the first critic evaluates the policy."""
     loss = -value1.mean()
     return loss, {"actor_loss": loss}
 
 
-def averaged(math: ModuleType, losses: dict[str, Any]) -> dict[str, Any]:
-    """Mean of each metric over the gradient steps, `[U]`; of the actor's, over those that moved it."""
-    known = {name: (x[None], (x == x)[None]) for name, x in losses.items() if name in ACTOR_METRICS}
-    delayed = {name: math.mean_where(*x) for name, x in known.items()}
-    return {name: losses[name].mean() for name in CRITIC_METRICS} | delayed
+def mean_metrics(math: Math, losses: dict[str, Float[Array, "U"]]) -> dict[str, Float[Array, ""]]:
+    """Mean of each metric over the gradient steps; of the actor's, over those that moved it."""
+    critic = {name: losses[name].mean() for name in CRITIC_METRICS}
+    return critic | {name: math.nanmean(losses[name]) for name in ACTOR_METRICS}

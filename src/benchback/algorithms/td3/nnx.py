@@ -1,18 +1,28 @@
 """TD3 in Flax NNX: one object that holds everything and is mutated in place."""
 
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from flax import nnx
-from jaxtyping import Array, Float, Key, Shaped, UInt32
+from jaxtyping import Array, Float, Key, Shaped
 
-from benchback.agent import Agent, Metrics, Weights
+from benchback.agent import (
+    Agent,
+    Counter,
+    Data,
+    Environment,
+    HyperParameters,
+    Metrics,
+    Network,
+    Optimiser,
+    Randomness,
+    Target,
+)
 from benchback.algorithms.episodes import episode_metrics
-from benchback.algorithms.offpolicy import Experience, Transition, remembered
+from benchback.algorithms.offpolicy import Experience, Transition, nan_metrics, to_experience, to_transition
 from benchback.algorithms.td3.config import Config, Hyper
 from benchback.algorithms.td3.loss import (
     ACTOR_METRICS,
@@ -20,15 +30,14 @@ from benchback.algorithms.td3.loss import (
     Minibatch,
     action_bounds,
     actor_loss,
-    averaged,
     critic_loss,
-    critic_target,
-    minibatches,
-    smoothed,
+    make_minibatches,
+    mean_metrics,
 )
+from benchback.backends import nnx as backend
 from benchback.backends import xla
 from benchback.backends.kernel_gradients import fast_gradients
-from benchback.backends.nnx import MLP, exported, transplant
+from benchback.backends.nnx import MLP
 from benchback.envs.interface import Env, EnvState
 from benchback.math import jax as math
 
@@ -41,32 +50,49 @@ class ActorCritic(nnx.Module):
     """Separate towers for the policy and two values."""
 
     def __init__(
-        self, size: int, hidden: tuple[int, ...], num_actions: int, dtype: jnp.dtype, *, rngs: nnx.Rngs
+        self, inputs: int, hidden: tuple[int, ...], num_actions: int, dtype: jnp.dtype, *, rngs: nnx.Rngs
     ) -> None:
-        self.actor = MLP(size, hidden, num_actions, 0.01, dtype, "relu", rngs=rngs)
-        self.critic1 = MLP(size + num_actions, hidden, 1, 1.0, dtype, "relu", rngs=rngs)
-        self.critic2 = MLP(size + num_actions, hidden, 1, 1.0, dtype, "relu", rngs=rngs)
-
-    def head(self, obs: Shaped[Array, "B O"]) -> Float[Array, "B A"]:
-        return self.actor(obs)
+        self.actor = MLP(inputs, hidden, num_actions, 0.01, dtype, "relu", rngs=rngs)
+        self.critic1 = MLP(inputs + num_actions, hidden, 1, 1.0, dtype, "relu", rngs=rngs)
+        self.critic2 = MLP(inputs + num_actions, hidden, 1, 1.0, dtype, "relu", rngs=rngs)
 
     def values(
-        self, obs: Shaped[Array, "B O"], action: Float[Array, "B A"]
+        self, obs: Shaped[Array, "B *O"], action: Float[Array, "B A"]
     ) -> tuple[Float[Array, "B"], Float[Array, "B"]]:
-        both = jnp.concatenate([obs, action], -1)
-        return self.critic1(both).squeeze(-1), self.critic2(both).squeeze(-1)
+        inputs = jnp.concatenate([obs.reshape(len(obs), -1), action], -1)
+        return self.critic1(inputs).squeeze(-1), self.critic2(inputs).squeeze(-1)
 
-    def value(self, obs: Shaped[Array, "B O"], action: Float[Array, "B A"]) -> Float[Array, "B"]:
-        return self.critic1(jnp.concatenate([obs, action], -1)).squeeze(-1)
+    def value(self, obs: Shaped[Array, "B *O"], action: Float[Array, "B A"]) -> Float[Array, "B"]:
+        return self.critic1(jnp.concatenate([obs.reshape(len(obs), -1), action], -1)).squeeze(-1)
+
+
+class Learner(NamedTuple):
+    """What a policy step changes."""
+
+    model: ActorCritic
+    target: ActorCritic
+    actor_adam: nnx.Optimizer
+    actor_adam_count: nnx.Variable
 
 
 class State(nnx.Pytree):
     """All that changes, each part an object or a variable that is assigned to."""
 
+    model: Network[ActorCritic]
+    target: Target[ActorCritic]
+    actor_adam: Optimiser[nnx.Optimizer]
+    actor_adam_count: Counter[nnx.Variable]
+    critic_adam: Optimiser[nnx.Optimizer]
+    critic_adam_count: Counter[nnx.Variable]
+    replay: Data[nnx.Variable]
+    replay_inserted: Counter[nnx.Variable]
+    env: Environment[nnx.Variable]
+    key: Randomness[nnx.Variable]
+    hyper: HyperParameters[nnx.Variable]
+
     def __init__(
         self,
         model: ActorCritic,
-        target: ActorCritic,
         actor_adam: nnx.Optimizer,
         critic_adam: nnx.Optimizer,
         replay: math.Replay,
@@ -75,10 +101,13 @@ class State(nnx.Pytree):
         hyper: Hyper,
     ) -> None:
         self.model = model
-        self.target = target
+        self.target = nnx.clone(model)
         self.actor_adam = actor_adam
+        self.actor_adam_count = nnx.Variable(jnp.zeros((), jnp.int32))
         self.critic_adam = critic_adam
+        self.critic_adam_count = nnx.Variable(jnp.zeros((), jnp.int32))
         self.replay = nnx.Variable(replay)
+        self.replay_inserted = nnx.Variable(jnp.zeros((), jnp.int32))
         self.env = nnx.Variable(env)
         self.key = nnx.Variable(key)
         self.hyper = nnx.Variable(hyper)
@@ -87,39 +116,32 @@ class State(nnx.Pytree):
 def make(config: Config, env: Env) -> Agent:
     dtype = xla.dtype(config.dtype)
     bounds = action_bounds(math, env, dtype)
-    actor_optimiser, critic_optimiser = (
-        math.adam(anneal=False, steps_per_iteration=1, num_iterations=1, clip=False, rate=rate)
-        for rate in ("actor_learning_rate", "critic_learning_rate")
-    )
+    actor_optimiser = math.adam(clip=False, rate="actor_learning_rate")
+    critic_optimiser = math.adam(clip=False, rate="critic_learning_rate")
 
-    @nnx.jit
-    def fresh(seed: UInt32[Array | np.ndarray | np.uint32, ""]) -> tuple[Any, ...]:
-        key, model_key, env_key = jax.random.split(jax.random.key(seed), 3)
+    def init(key: Key[Array, ""], hyper: Hyper) -> State:
+        hyper = xla.as_data(hyper, dtype)
+        key, model_key, env_key = jax.random.split(key, 3)
         rngs = nnx.Rngs(params=model_key)
         model = ActorCritic(env.observation_size, config.hidden, env.actions.size, dtype, rngs=rngs)
         actor_adam = nnx.Optimizer(model, actor_optimiser, wrt=ACTOR)
         critic_adam = nnx.Optimizer(model, critic_optimiser, wrt=CRITICS)
         env_state = env.reset(env_key)
-        replay = math.empty_replay(example(env_state.obs[0]), config.replay_capacity)
-        return model, nnx.clone(model), actor_adam, critic_adam, replay, env_state, key
+        replay = math.empty_replay(example_row(env_state.obs[0]), config.replay_capacity)
+        return State(model, actor_adam, critic_adam, replay, env_state, key, hyper)
 
-    def example(obs: Shaped[Array, "O"]) -> Experience:
+    def example_row(obs: Shaped[Array, "*O"]) -> Experience:
         return Experience(obs, jnp.zeros(env.actions.size, dtype), jnp.zeros((), dtype), obs, jnp.zeros((), bool))
 
-    def init(seed: int, weights: Weights | None = None) -> State:
-        with xla.optimising(False):
-            parts = fresh(np.uint32(seed))
-        return transplant(weights, State(*parts, hyper=xla.as_data(config.hyper, dtype)))
-
-    def policy(model: ActorCritic, obs: Shaped[Array, "B O"]) -> Float[Array, "B A"]:
-        return math.squash(model.head(obs), bounds)
+    def policy(model: ActorCritic, obs: Shaped[Array, "B *O"]) -> Float[Array, "B A"]:
+        return math.squash(model.actor(obs), bounds)
 
     def rollout(state: State) -> tuple[State, Transition]:
         key, env_key, action_key = jax.random.split(state.key.get_value(), 3)
         state.key.set_value(key)
         env_noise = env.draw(env_key, config.num_steps)
         shape = config.num_steps, config.num_envs, env.actions.size
-        inserted = state.replay.get_value().inserted
+        inserted = state.replay_inserted.get_value()
         action_noise = math.acting_noise(action_key, shape, inserted, config.start_steps, dtype)
         return rollout_steps(state, (env_noise, action_noise))
 
@@ -132,71 +154,77 @@ def make(config: Config, env: Env) -> Agent:
         action = math.explore(policy(state.model, obs), action_noise, bounds, scale)
         env_state, step = env.step(env_state, action, env_noise)
         state.env.set_value(env_state)
-        return state, Transition(obs, action, *step[1:])
+        return state, to_transition(obs, action, step)
+
+    def td_target(target: ActorCritic, minibatch: Minibatch, hyper: Hyper) -> Float[Array, "B"]:
+        noise = math.smoothing_noise(minibatch.noise, hyper.target_noise, hyper.target_noise_clip)
+        next_action = math.add_noise(policy(target, minibatch.next_obs), noise, bounds)
+        next_value1, next_value2 = target.values(minibatch.next_obs, next_action)
+        return math.twin_target(minibatch.reward, minibatch.terminated, next_value1, next_value2, hyper.gamma)
 
     def learn(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
-        hyper = state.hyper.get_value()
-        target = aim(state.target, minibatch, hyper)
+        hyper, count = state.hyper.get_value(), state.critic_adam_count.get_value()
+        target = td_target(state.target, minibatch, hyper)
 
         def objective(model: ActorCritic) -> tuple[Float[Array, ""], Metrics]:
-            estimates = fast_gradients(model.values)(minibatch.obs, minibatch.action)
-            return critic_loss(estimates, target)
+            return critic_loss(fast_gradients(model.values)(minibatch.obs, minibatch.action), target)
 
-        due = state.critic_adam.opt_state.count[...] % config.policy_delay == 0
         gradient, metrics = nnx.grad(objective, argnums=nnx.DiffState(0, CRITICS), has_aux=True)(state.model)
-        state.critic_adam.update(state.model, gradient, hyper=hyper)
-        delayed = nnx.cond(due, policy_step, no_policy_step, state, minibatch.obs)
+        state.critic_adam.update(state.model, gradient, count=count, hyper=hyper)
+        state.critic_adam_count.set_value(count + 1)
+        # Only what a policy step changes passes through the cond. Not nnx.cond: it wraps its branches anew at each
+        # call, and where nothing is compiled, each call would compile them.
+        learner = Learner(state.model, state.target, state.actor_adam, state.actor_adam_count)
+        due = count % config.policy_delay == 0
+        learnt, delayed = jax.lax.cond(due, policy_step, no_policy_step, learner, minibatch.obs, hyper)
+        nnx.update(learner, nnx.state(learnt))
         return state, metrics | {"critic_grad_norm": optax.tree.norm(gradient)} | delayed
 
-    def aim(target: ActorCritic, minibatch: Minibatch, hyper: Hyper) -> Float[Array, "B"]:
-        action = smoothed(math, policy(target, minibatch.next_obs), minibatch.noise, bounds, hyper)
-        return critic_target(math, target.values(minibatch.next_obs, action), minibatch, hyper)
-
-    def policy_step(state: State, obs: Shaped[Array, "B O"]) -> Metrics:
-        hyper = state.hyper.get_value()
-
+    def policy_step(learner: Learner, obs: Shaped[Array, "B *O"], hyper: Hyper) -> tuple[Learner, Metrics]:
         def objective(model: ActorCritic) -> tuple[Float[Array, ""], Metrics]:
             action = fast_gradients(partial(policy, model))(obs)
             return actor_loss(model.value(obs, action))
 
-        gradient, metrics = nnx.grad(objective, argnums=nnx.DiffState(0, ACTOR), has_aux=True)(state.model)
-        state.actor_adam.update(state.model, gradient, hyper=hyper)
-        nnx.update(state.target, math.polyak(nnx.state(state.target), nnx.state(state.model), 1 - hyper.polyak))
-        return metrics | {"actor_grad_norm": optax.tree.norm(gradient)}
+        gradient, metrics = nnx.grad(objective, argnums=nnx.DiffState(0, ACTOR), has_aux=True)(learner.model)
+        count = learner.actor_adam_count.get_value()
+        learner.actor_adam.update(learner.model, gradient, count=count, hyper=hyper)
+        learner.actor_adam_count.set_value(count + 1)
+        nnx.update(learner.target, math.polyak(nnx.state(learner.target), nnx.state(learner.model), 1 - hyper.polyak))
+        return learner, metrics | {"actor_grad_norm": optax.tree.norm(gradient)}
 
-    def no_policy_step(state: State, obs: Shaped[Array, "B O"]) -> Metrics:
-        return unknown(ACTOR_METRICS)
-
-    def unknown(names: tuple[str, ...]) -> Metrics:
-        return dict.fromkeys(names, jnp.full((), jnp.nan, dtype))
-
-    def update(state: State, batch: Transition) -> tuple[State, Metrics]:
-        replay = math.insert(state.replay.get_value(), remembered(batch, config))
-        key, row_key, noise_key = jax.random.split(state.key.get_value(), 3)
-        index = math.sample_indices(row_key, replay, (config.gradient_rows,))
-        noise = math.gaussian.noise(noise_key, (config.num_updates, config.minibatch_size, env.actions.size), dtype)
-        data = minibatches(math.gather(replay, index), noise, config)
-        state.replay.set_value(replay)
-        state.key.set_value(key)
-        # nnx.cond wraps its branches anew at each call: where nothing is compiled, each call would compile them.
-        enough = replay.inserted >= config.update_after
-        learnt, losses = jax.lax.cond(enough, gradient_steps, no_steps, state, data)
-        nnx.update(state, nnx.state(learnt))
-        return state, losses | episode_metrics(math, batch)
-
-    def gradient_steps(state: State, data: Minibatch) -> tuple[State, Metrics]:
-        state, losses = learn_steps(state, data)
-        return state, averaged(math, losses)
+    def no_policy_step(learner: Learner, obs: Shaped[Array, "B *O"], hyper: Hyper) -> tuple[Learner, Metrics]:
+        return learner, nan_metrics(jnp.full, ACTOR_METRICS, dtype)
 
     learn_steps = nnx.scan(learn, graph=False, in_axes=(nnx.Carry, 0), out_axes=(nnx.Carry, 0))
 
-    def no_steps(state: State, data: Minibatch) -> tuple[State, Metrics]:
-        return state, unknown(METRICS)
+    def gradient_steps(state: State, data: Minibatch) -> tuple[State, Metrics]:
+        state, losses = learn_steps(state, data)
+        return state, mean_metrics(math, losses)
 
-    def act(state: State, obs: Shaped[Array, "B O"]) -> Float[Array, "B A"]:
-        return policy(state.model, obs)
+    def no_gradient_steps(state: State, data: Minibatch) -> tuple[State, Metrics]:
+        return state, nan_metrics(jnp.full, METRICS, dtype)
 
-    def export(state: State) -> Weights:
-        return exported(state)
+    def update(state: State, batch: Transition) -> tuple[State, Metrics]:
+        inserted, env_state = state.replay_inserted.get_value(), state.env.get_value()
+        replay = math.insert(state.replay.get_value(), inserted, to_experience(batch, config))
+        inserted += config.batch_size
+        key, row_key, noise_key = jax.random.split(state.key.get_value(), 3)
+        index = math.sample_indices(row_key, replay, inserted, (config.gradient_rows,))
+        noise = math.gaussian.noise(noise_key, (config.num_updates, config.minibatch_size, env.actions.size), dtype)
+        data = make_minibatches(math.gather(replay, index), noise, config)
+        state.key.set_value(key)
+        state.replay_inserted.set_value(inserted)
+        # What a cond passes on it may copy: replay and environment go around it.
+        state.replay.set_value(())
+        state.env.set_value(())
+        learns = inserted >= config.update_after
+        learner, losses = jax.lax.cond(learns, gradient_steps, no_gradient_steps, state, data)
+        nnx.update(state, nnx.state(learner))
+        state.replay.set_value(replay)
+        state.env.set_value(env_state)
+        return state, losses | episode_metrics(math, batch)
 
-    return Agent(init=init, rollout=rollout, update=update, learn=learn, act=act, export=export)
+    def act(state: State, memory: tuple[()], obs: Shaped[Array, "B *O"]) -> tuple[tuple[()], Float[Array, "B A"]]:
+        return memory, policy(state.model, obs)
+
+    return backend.agent(State, config, env, init=init, rollout=rollout, update=update, learn=learn, act=act)

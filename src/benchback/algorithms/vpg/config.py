@@ -1,4 +1,4 @@
-"""What a VPG run may vary. Integers and words give programs their shape, floats travel as data."""
+"""Configuration of VPG. Integers and words give programs their shape, floats travel as data."""
 
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -25,6 +25,7 @@ class Hyper(NamedTuple):
     adam_epsilon: Any
     gamma: Any
     gae_lambda: Any
+    initial_log_std: Any
 
 
 @dataclass(frozen=True)

@@ -5,150 +5,105 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
-from jaxtyping import Array, Float, Key, Shaped, UInt32
+from jaxtyping import Array, Float, Int, Key, Shaped
 
-from benchback.agent import Agent, Metrics, Weights
+from benchback.agent import Agent, Counter, Environment, HyperParameters, Metrics, Network, Optimiser, Randomness
 from benchback.algorithms.episodes import episode_metrics
-from benchback.algorithms.onpolicy import Transition, distribution
+from benchback.algorithms.onpolicy import Transition, action_distribution, bootstrap, to_transitions
 from benchback.algorithms.vpg.config import Config, Hyper
-from benchback.algorithms.vpg.loss import Minibatch, learnable, policy_change, policy_loss, value_loss
+from benchback.algorithms.vpg.loss import Minibatch, make_training_batch, policy_change, policy_loss, value_loss
 from benchback.backends import xla
-from benchback.backends.equinox import LAYOUT, MLP
+from benchback.backends.equinox import LAYOUT, ActorCritic
 from benchback.backends.kernel_gradients import fast_gradients
 from benchback.envs.interface import Env, EnvState, Step
 from benchback.math import jax as math
 
 
-class ActorCritic(eqx.Module):
-    """Separate towers for policy and value; one sample."""
-
-    actor: MLP
-    critic: MLP
-    log_std: Float[Array, "A"] | None
-    """Of real-valued actions; None where they are discrete."""
-
-    def __init__(
-        self,
-        sizes: tuple[int, ...],
-        num_actions: int,
-        dtype: jnp.dtype,
-        initial_log_std: float | None,
-        key: Key[Array, ""],
-    ):
-        actor_key, critic_key = jax.random.split(key)
-        self.actor = MLP((*sizes, num_actions), 0.01, dtype, actor_key)
-        self.critic = MLP((*sizes, 1), 1.0, dtype, critic_key)
-        self.log_std = None if initial_log_std is None else jnp.full(num_actions, initial_log_std, dtype)
-
-    def policy(self, obs: Shaped[Array, "O"]) -> Float[Array, "P"]:
-        out = self.actor(obs)
-        return out if self.log_std is None else math.gaussian.parameters(out, self.log_std)
-
-    def value(self, obs: Shaped[Array, "O"]) -> Float[Array, ""]:
-        return self.critic(obs).squeeze(-1)
-
-
-def parts(model: ActorCritic) -> tuple[Any, Any]:
+def towers(model: ActorCritic) -> tuple[ActorCritic, ActorCritic]:
     """The policy and the value, each a model that lacks the other."""
     return eqx.partition(model, eqx.tree_at(lambda m: m.critic, jax.tree.map(lambda _: True, model), replace=False))
 
 
 class State(NamedTuple):
-    model: ActorCritic
-    actor_adam: optax.ScaleByAdamState
-    critic_adam: optax.ScaleByAdamState
-    env: EnvState
-    key: Key[Array, ""]
-    hyper: Hyper
+    model: Network[ActorCritic]
+    actor_adam: Optimiser[math.AdamState]
+    actor_adam_count: Counter[Int[Array, ""]]
+    critic_adam: Optimiser[math.AdamState]
+    critic_adam_count: Counter[Int[Array, ""]]
+    env: Environment[EnvState]
+    key: Randomness[Key[Array, ""]]
+    hyper: HyperParameters[Hyper]
 
 
 def make(config: Config, env: Env) -> Agent:
     dtype = xla.dtype(config.dtype)
-    policy = distribution(math, env.actions)
-    initial_log_std = None if env.actions.kind == "discrete" else config.initial_log_std
-    sizes = (env.observation_size, *config.hidden)
+    distribution = action_distribution(math, env.actions)
     actor_optimiser = math.adam(clip=False, rate="actor_learning_rate")
     critic_optimiser = math.adam(clip=False, rate="critic_learning_rate")
 
-    @eqx.filter_jit
-    def fresh(seed: UInt32[Array | np.ndarray | np.uint32, ""]) -> tuple[Any, ...]:
-        key, model_key, env_key = jax.random.split(jax.random.key(seed), 3)
-        model = ActorCritic(sizes, env.actions.size, dtype, initial_log_std, model_key)
-        of_policy, of_value = parts(model)
-        return model, actor_optimiser.init(of_policy), critic_optimiser.init(of_value), env.reset(env_key), key
-
-    def init(seed: int, weights: Weights | None = None) -> State:
-        with xla.optimising(False):
-            parts = fresh(np.uint32(seed))
-        return xla.transplant(LAYOUT, weights, State(*parts, hyper=xla.as_data(config.hyper, dtype)))
+    def init(key: Key[Array, ""], hyper: Hyper) -> State:
+        hyper = xla.as_data(hyper, dtype)
+        key, model_key, env_key = jax.random.split(key, 3)
+        log_std = None if env.actions.kind == "discrete" else hyper.initial_log_std
+        model = ActorCritic(env.observation_size, config.hidden, env.actions.size, dtype, log_std, model_key)
+        actor, critic = towers(model)
+        actor_adam, critic_adam = actor_optimiser.init(actor), critic_optimiser.init(critic)
+        count = jnp.zeros((), jnp.int32)
+        return State(model, actor_adam, count, critic_adam, count, env.reset(env_key), key, hyper)
 
     def rollout(state: State) -> tuple[State, Transition]:
         key, env_key, action_key = jax.random.split(state.key, 3)
         env_noise = env.draw(env_key, config.num_steps)
-        action_noise = policy.noise(action_key, (config.num_steps, config.num_envs, env.actions.size), dtype)
+        action_noise = distribution.noise(action_key, (config.num_steps, config.num_envs, env.actions.size), dtype)
         state, seen = jax.lax.scan(rollout_step, state._replace(key=key), (env_noise, action_noise))
-        return state, appraise(state.model, *seen)
+        return state, finish_rollout(state.model, *seen)
 
     def rollout_step(state: State, noise: tuple[Any, Float[Array, "E A"]]) -> tuple[State, tuple[Any, ...]]:
         env_noise, action_noise = noise
         obs = state.env.obs
-        head = jax.vmap(state.model.policy)(obs)
-        action = policy.sample(head, action_noise)
+        policy_params = jax.vmap(state.model.policy)(obs)
+        action = distribution.sample(policy_params, action_noise)
         env_state, step = env.step(state.env, action, env_noise)
-        return state._replace(env=env_state), (obs, action, head, step._replace(obs=None))
-
-    def values(model: ActorCritic, obs: Shaped[Array, "T E O"]) -> Float[Array, "T E"]:
-        return jax.vmap(model.value)(obs.reshape(-1, env.observation_size)).reshape(obs.shape[:-1])
-
-    def no_values(model: ActorCritic, obs: Shaped[Array, "T E O"]) -> Float[Array, "T E"]:
-        return jnp.zeros(obs.shape[:-1], dtype)
+        return state._replace(env=env_state), (obs, action, policy_params, step._replace(obs=None))
 
     # Nothing in a step needs a value: those of all steps cost less in one go, outside the loop.
-    def appraise(
-        model: ActorCritic,
-        obs: Shaped[Array, "T E O"],
-        action: Shaped[Array, "T E *A"],
-        head: Float[Array, "T E P"],
-        step: Step,
-    ) -> Transition:
+    def finish_rollout(model: ActorCritic, obs: Any, action: Any, policy_params: Any, step: Step) -> Transition:
+        log_prob = distribution.log_prob(policy_params, action)
         final_value = jax.lax.cond(step.truncated.any(), values, no_values, model, step.final_obs)
-        return Transition(
-            obs=obs,
-            action=action,
-            log_prob=policy.log_prob(head, action),
-            value=values(model, obs),
-            reward=step.reward,
-            terminated=step.terminated,
-            truncated=step.truncated,
-            final_value=final_value,
-            episode_return=step.episode_return,
-            episode_length=step.episode_length,
-        )
+        return to_transitions(obs, action, log_prob, values(model, obs), final_value, step)
+
+    def values(model: ActorCritic, obs: Shaped[Array, "T E *O"]) -> Float[Array, "T E"]:
+        rows = obs.reshape(-1, *env.observation_shape)
+        return jax.vmap(model.value)(rows).reshape(obs.shape[:2])
+
+    def no_values(model: ActorCritic, obs: Shaped[Array, "T E *O"]) -> Float[Array, "T E"]:
+        return jnp.zeros(obs.shape[:2], dtype)
 
     def policy_step(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
-        def objective(model: ActorCritic) -> tuple[Float[Array, ""], Metrics]:
-            head = fast_gradients(jax.vmap(model.policy))(minibatch.obs)
-            return policy_loss(math, policy, head, minibatch)
+        def objective(actor: ActorCritic) -> tuple[Float[Array, ""], Metrics]:
+            policy_params = fast_gradients(jax.vmap(actor.policy))(minibatch.obs)
+            return policy_loss(math, distribution, policy_params, minibatch)
 
-        of_policy, of_value = parts(state.model)
-        gradient, metrics = eqx.filter_grad(objective, has_aux=True)(of_policy)
-        step, adam = actor_optimiser.update(gradient, state.actor_adam, hyper=state.hyper)
-        moved = eqx.apply_updates(of_policy, step)
-        change = policy_change(math, policy, jax.vmap(moved.policy)(minibatch.obs), minibatch)
-        state = state._replace(model=eqx.combine(moved, of_value), actor_adam=adam)
+        actor, critic = towers(state.model)
+        gradient, metrics = eqx.filter_grad(objective, has_aux=True)(actor)
+        count = state.actor_adam_count
+        step, adam = actor_optimiser.update(gradient, state.actor_adam, count=count, hyper=state.hyper)
+        actor = eqx.apply_updates(actor, step)
+        change = policy_change(math, distribution, jax.vmap(actor.policy)(minibatch.obs), minibatch)
+        state = state._replace(model=eqx.combine(actor, critic), actor_adam=adam, actor_adam_count=count + 1)
         return state, metrics | change | {"actor_grad_norm": optax.tree.norm(gradient)}
 
     def value_step(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
-        def objective(model: ActorCritic) -> tuple[Float[Array, ""], Metrics]:
-            return value_loss(fast_gradients(jax.vmap(model.value))(minibatch.obs), minibatch)
+        def objective(critic: ActorCritic) -> tuple[Float[Array, ""], Metrics]:
+            return value_loss(fast_gradients(jax.vmap(critic.value))(minibatch.obs), minibatch)
 
-        of_policy, of_value = parts(state.model)
-        gradient, metrics = eqx.filter_grad(objective, has_aux=True)(of_value)
-        step, adam = critic_optimiser.update(gradient, state.critic_adam, hyper=state.hyper)
-        moved = eqx.apply_updates(of_value, step)
-        state = state._replace(model=eqx.combine(of_policy, moved), critic_adam=adam)
+        actor, critic = towers(state.model)
+        gradient, metrics = eqx.filter_grad(objective, has_aux=True)(critic)
+        count = state.critic_adam_count
+        step, adam = critic_optimiser.update(gradient, state.critic_adam, count=count, hyper=state.hyper)
+        critic = eqx.apply_updates(critic, step)
+        state = state._replace(model=eqx.combine(actor, critic), critic_adam=adam, critic_adam_count=count + 1)
         return state, metrics | {"critic_grad_norm": optax.tree.norm(gradient)}
 
     def learn(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
@@ -162,16 +117,18 @@ def make(config: Config, env: Env) -> Agent:
         return (state, data), metrics
 
     def update(state: State, batch: Transition) -> tuple[State, Metrics]:
-        last_value = jax.vmap(state.model.value)(state.env.obs)
-        data = learnable(math, batch, last_value, state.hyper, config)
+        hyper, last_value = state.hyper, jax.vmap(state.model.value)(state.env.obs)
+        next_value, terminated = bootstrap(math, batch, last_value, config.truncation)
+        advantage = math.gae(
+            batch.reward, batch.value, next_value, terminated, batch.done, gamma=hyper.gamma, lam=hyper.gae_lambda
+        )
+        target = math.rewards_to_go(batch.reward, next_value, terminated, batch.done, gamma=hyper.gamma)
+        data = make_training_batch(batch, advantage, target)
         state, policy_metrics = policy_step(state, data)
-        (state, _), history = jax.lax.scan(next_value_step, (state, data), length=config.num_value_steps)
-        return state, policy_metrics | jax.tree.map(jnp.mean, history) | episode_metrics(math, batch)
+        (state, _), losses = jax.lax.scan(next_value_step, (state, data), length=config.num_value_steps)
+        return state, policy_metrics | jax.tree.map(jnp.mean, losses) | episode_metrics(math, batch)
 
-    def act(state: State, obs: Shaped[Array, "B O"]) -> Shaped[Array, "B *A"]:
-        return policy.greedy(jax.vmap(state.model.policy)(obs))
+    def act(state: State, memory: tuple[()], obs: Shaped[Array, "B *O"]) -> tuple[tuple[()], Shaped[Array, "B *A"]]:
+        return memory, distribution.greedy(jax.vmap(state.model.policy)(obs))
 
-    def export(state: State) -> Weights:
-        return xla.export(LAYOUT, state)
-
-    return Agent(init=init, rollout=rollout, update=update, learn=learn, act=act, export=export)
+    return xla.agent(State, LAYOUT, config, env, init=init, rollout=rollout, update=update, learn=learn, act=act)

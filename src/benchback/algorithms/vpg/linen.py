@@ -5,156 +5,116 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
-from flax import linen as nn
-from jaxtyping import Array, Float, Key, Shaped, UInt32
+from jaxtyping import Array, Float, Int, Key, Shaped
 
-from benchback.agent import Agent, Metrics, Weights
+from benchback.agent import Agent, Counter, Environment, HyperParameters, Metrics, Network, Optimiser, Randomness
 from benchback.algorithms.episodes import episode_metrics
-from benchback.algorithms.onpolicy import Transition, distribution
+from benchback.algorithms.onpolicy import Transition, action_distribution, bootstrap, to_transitions
 from benchback.algorithms.vpg.config import Config, Hyper
-from benchback.algorithms.vpg.loss import Minibatch, learnable, policy_change, policy_loss, value_loss
+from benchback.algorithms.vpg.loss import Minibatch, make_training_batch, policy_change, policy_loss, value_loss
 from benchback.backends import xla
 from benchback.backends.kernel_gradients import fast_gradients
-from benchback.backends.linen import LAYOUT, MLP
+from benchback.backends.linen import LAYOUT, ActorCritic, with_log_std
 from benchback.envs.interface import Env, EnvState, Step
 from benchback.math import jax as math
 
 
-class ActorCritic(nn.Module):
-    """Separate towers for policy and value."""
-
-    hidden: tuple[int, ...]
-    num_actions: int
-    dtype: jnp.dtype
-    initial_log_std: float | None
-    """Of real-valued actions; None where they are discrete."""
-
-    def setup(self) -> None:
-        self.actor = MLP(self.hidden, self.num_actions, 0.01, self.dtype)
-        self.critic = MLP(self.hidden, 1, 1.0, self.dtype)
-        if self.initial_log_std is not None:
-            start = nn.initializers.constant(self.initial_log_std)
-            self.log_std = self.param("log_std", start, (self.num_actions,), self.dtype)
-
-    def __call__(self, obs: Shaped[Array, "B O"]) -> tuple[Float[Array, "B P"], Float[Array, "B"]]:
-        return self.policy(obs), self.value(obs)
-
-    def policy(self, obs: Shaped[Array, "B O"]) -> Float[Array, "B P"]:
-        out = self.actor(obs)
-        return out if self.initial_log_std is None else math.gaussian.parameters(out, self.log_std)
-
-    def value(self, obs: Shaped[Array, "B O"]) -> Float[Array, "B"]:
-        return self.critic(obs).squeeze(-1)
-
-
-def of_policy(params: Any) -> Any:
+def actor_of(params: Any) -> Any:
+    """The policy's parameters."""
     return {name: part for name, part in params.items() if name in ("actor", "log_std")}
 
 
-def of_value(params: Any) -> Any:
+def critic_of(params: Any) -> Any:
+    """The value's parameters."""
     return {"critic": params["critic"]}
 
 
 class State(NamedTuple):
-    params: Any
-    actor_adam: optax.ScaleByAdamState
-    critic_adam: optax.ScaleByAdamState
-    env: EnvState
-    key: Key[Array, ""]
-    hyper: Hyper
+    params: Network[Any]
+    actor_adam: Optimiser[math.AdamState]
+    actor_adam_count: Counter[Int[Array, ""]]
+    critic_adam: Optimiser[math.AdamState]
+    critic_adam_count: Counter[Int[Array, ""]]
+    env: Environment[EnvState]
+    key: Randomness[Key[Array, ""]]
+    hyper: HyperParameters[Hyper]
 
 
 def make(config: Config, env: Env) -> Agent:
     dtype = xla.dtype(config.dtype)
-    policy = distribution(math, env.actions)
-    initial_log_std = None if env.actions.kind == "discrete" else config.initial_log_std
-    model = ActorCritic(config.hidden, env.actions.size, dtype, initial_log_std)
+    distribution = action_distribution(math, env.actions)
+    model = ActorCritic(config.hidden, env.actions.size, dtype, continuous=env.actions.kind == "box")
     actor_optimiser = math.adam(clip=False, rate="actor_learning_rate")
     critic_optimiser = math.adam(clip=False, rate="critic_learning_rate")
 
-    @jax.jit
-    def fresh(seed: UInt32[Array | np.ndarray | np.uint32, ""]) -> tuple[Any, ...]:
-        key, model_key, env_key = jax.random.split(jax.random.key(seed), 3)
-        params = model.init(model_key, jnp.zeros((1, env.observation_size)))["params"]
-        adams = actor_optimiser.init(of_policy(params)), critic_optimiser.init(of_value(params))
-        return params, *adams, env.reset(env_key), key
+    def init(key: Key[Array, ""], hyper: Hyper) -> State:
+        hyper = xla.as_data(hyper, dtype)
+        key, model_key, env_key = jax.random.split(key, 3)
+        params = model.init(model_key, jnp.zeros((1, *env.observation_shape)))["params"]
+        params = with_log_std(params, hyper.initial_log_std)
+        actor_adam, critic_adam = actor_optimiser.init(actor_of(params)), critic_optimiser.init(critic_of(params))
+        count = jnp.zeros((), jnp.int32)
+        return State(params, actor_adam, count, critic_adam, count, env.reset(env_key), key, hyper)
 
-    def init(seed: int, weights: Weights | None = None) -> State:
-        with xla.optimising(False):
-            parts = fresh(np.uint32(seed))
-        return xla.transplant(LAYOUT, weights, State(*parts, hyper=xla.as_data(config.hyper, dtype)))
+    def policy(params: Any, obs: Shaped[Array, "B *O"]) -> Any:
+        return model.apply({"params": params}, obs, method="policy")
+
+    def value(params: Any, obs: Shaped[Array, "B *O"]) -> Any:
+        return model.apply({"params": params}, obs, method="value")
 
     def rollout(state: State) -> tuple[State, Transition]:
         key, env_key, action_key = jax.random.split(state.key, 3)
         env_noise = env.draw(env_key, config.num_steps)
-        action_noise = policy.noise(action_key, (config.num_steps, config.num_envs, env.actions.size), dtype)
+        action_noise = distribution.noise(action_key, (config.num_steps, config.num_envs, env.actions.size), dtype)
         state, seen = jax.lax.scan(rollout_step, state._replace(key=key), (env_noise, action_noise))
-        return state, appraise(state.params, *seen)
+        return state, finish_rollout(state.params, *seen)
 
     def rollout_step(state: State, noise: tuple[Any, Float[Array, "E A"]]) -> tuple[State, tuple[Any, ...]]:
         env_noise, action_noise = noise
         obs = state.env.obs
-        head: Any = model.apply({"params": state.params}, obs, method="policy")
-        action = policy.sample(head, action_noise)
+        policy_params = policy(state.params, obs)
+        action = distribution.sample(policy_params, action_noise)
         env_state, step = env.step(state.env, action, env_noise)
-        return state._replace(env=env_state), (obs, action, head, step._replace(obs=None))
-
-    def values(params: Any, obs: Shaped[Array, "T E O"]) -> Float[Array, "T E"]:
-        value: Any = model.apply({"params": params}, obs.reshape(-1, env.observation_size), method="value")
-        return value.reshape(obs.shape[:-1])
-
-    def no_values(params: Any, obs: Shaped[Array, "T E O"]) -> Float[Array, "T E"]:
-        return jnp.zeros(obs.shape[:-1], dtype)
+        return state._replace(env=env_state), (obs, action, policy_params, step._replace(obs=None))
 
     # Nothing in a step needs a value: those of all steps cost less in one go, outside the loop.
-    def appraise(
-        params: Any,
-        obs: Shaped[Array, "T E O"],
-        action: Shaped[Array, "T E *A"],
-        head: Float[Array, "T E P"],
-        step: Step,
-    ) -> Transition:
+    def finish_rollout(params: Any, obs: Any, action: Any, policy_params: Any, step: Step) -> Transition:
+        log_prob = distribution.log_prob(policy_params, action)
         final_value = jax.lax.cond(step.truncated.any(), values, no_values, params, step.final_obs)
-        return Transition(
-            obs=obs,
-            action=action,
-            log_prob=policy.log_prob(head, action),
-            value=values(params, obs),
-            reward=step.reward,
-            terminated=step.terminated,
-            truncated=step.truncated,
-            final_value=final_value,
-            episode_return=step.episode_return,
-            episode_length=step.episode_length,
-        )
+        return to_transitions(obs, action, log_prob, values(params, obs), final_value, step)
+
+    def values(params: Any, obs: Shaped[Array, "T E *O"]) -> Float[Array, "T E"]:
+        rows = obs.reshape(-1, *env.observation_shape)
+        return value(params, rows).reshape(obs.shape[:2])
+
+    def no_values(params: Any, obs: Shaped[Array, "T E *O"]) -> Float[Array, "T E"]:
+        return jnp.zeros(obs.shape[:2], dtype)
 
     def policy_step(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
-        def head(params: Any, obs: Shaped[Array, "B O"]) -> Any:
-            return model.apply({"params": state.params | params}, obs, method="policy")
+        def objective(actor: Any) -> tuple[Float[Array, ""], Metrics]:
+            policy_params = fast_gradients(partial(policy, state.params | actor))(minibatch.obs)
+            return policy_loss(math, distribution, policy_params, minibatch)
 
-        def objective(params: Any) -> tuple[Float[Array, ""], Metrics]:
-            return policy_loss(math, policy, fast_gradients(partial(head, params))(minibatch.obs), minibatch)
-
-        gradient, metrics = jax.grad(objective, has_aux=True)(of_policy(state.params))
-        step, adam = actor_optimiser.update(gradient, state.actor_adam, hyper=state.hyper)
-        moved: Any = optax.apply_updates(of_policy(state.params), step)
-        change = policy_change(math, policy, head(moved, minibatch.obs), minibatch)
-        state = state._replace(params=state.params | moved, actor_adam=adam)
+        actor = actor_of(state.params)
+        gradient, metrics = jax.grad(objective, has_aux=True)(actor)
+        count = state.actor_adam_count
+        step, adam = actor_optimiser.update(gradient, state.actor_adam, count=count, hyper=state.hyper)
+        actor = optax.apply_updates(actor, step)
+        change = policy_change(math, distribution, policy(state.params | actor, minibatch.obs), minibatch)
+        state = state._replace(params=state.params | actor, actor_adam=adam, actor_adam_count=count + 1)
         return state, metrics | change | {"actor_grad_norm": optax.tree.norm(gradient)}
 
     def value_step(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
-        def value(params: Any, obs: Shaped[Array, "B O"]) -> Any:
-            return model.apply({"params": state.params | params}, obs, method="value")
+        def objective(critic: Any) -> tuple[Float[Array, ""], Metrics]:
+            return value_loss(fast_gradients(partial(value, state.params | critic))(minibatch.obs), minibatch)
 
-        def objective(params: Any) -> tuple[Float[Array, ""], Metrics]:
-            return value_loss(fast_gradients(partial(value, params))(minibatch.obs), minibatch)
-
-        gradient, metrics = jax.grad(objective, has_aux=True)(of_value(state.params))
-        step, adam = critic_optimiser.update(gradient, state.critic_adam, hyper=state.hyper)
-        moved: Any = optax.apply_updates(of_value(state.params), step)
-        state = state._replace(params=state.params | moved, critic_adam=adam)
+        critic = critic_of(state.params)
+        gradient, metrics = jax.grad(objective, has_aux=True)(critic)
+        count = state.critic_adam_count
+        step, adam = critic_optimiser.update(gradient, state.critic_adam, count=count, hyper=state.hyper)
+        critic = optax.apply_updates(critic, step)
+        state = state._replace(params=state.params | critic, critic_adam=adam, critic_adam_count=count + 1)
         return state, metrics | {"critic_grad_norm": optax.tree.norm(gradient)}
 
     def learn(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
@@ -168,17 +128,18 @@ def make(config: Config, env: Env) -> Agent:
         return (state, data), metrics
 
     def update(state: State, batch: Transition) -> tuple[State, Metrics]:
-        last_value = model.apply({"params": state.params}, state.env.obs, method="value")
-        data = learnable(math, batch, last_value, state.hyper, config)
+        hyper, last_value = state.hyper, value(state.params, state.env.obs)
+        next_value, terminated = bootstrap(math, batch, last_value, config.truncation)
+        advantage = math.gae(
+            batch.reward, batch.value, next_value, terminated, batch.done, gamma=hyper.gamma, lam=hyper.gae_lambda
+        )
+        target = math.rewards_to_go(batch.reward, next_value, terminated, batch.done, gamma=hyper.gamma)
+        data = make_training_batch(batch, advantage, target)
         state, policy_metrics = policy_step(state, data)
-        (state, _), history = jax.lax.scan(next_value_step, (state, data), length=config.num_value_steps)
-        return state, policy_metrics | jax.tree.map(jnp.mean, history) | episode_metrics(math, batch)
+        (state, _), losses = jax.lax.scan(next_value_step, (state, data), length=config.num_value_steps)
+        return state, policy_metrics | jax.tree.map(jnp.mean, losses) | episode_metrics(math, batch)
 
-    def act(state: State, obs: Shaped[Array, "B O"]) -> Shaped[Array, "B *A"]:
-        head: Any = model.apply({"params": state.params}, obs, method="policy")
-        return policy.greedy(head)
+    def act(state: State, memory: tuple[()], obs: Shaped[Array, "B *O"]) -> tuple[tuple[()], Shaped[Array, "B *A"]]:
+        return memory, distribution.greedy(policy(state.params, obs))
 
-    def export(state: State) -> Weights:
-        return xla.export(LAYOUT, state)
-
-    return Agent(init=init, rollout=rollout, update=update, learn=learn, act=act, export=export)
+    return xla.agent(State, LAYOUT, config, env, init=init, rollout=rollout, update=update, learn=learn, act=act)

@@ -1,50 +1,52 @@
 """VPG's two objectives and what they work on, written once for all backends.
 
-`math` is `benchback.math.jax` or `benchback.math.torch`: twins with the same names. This file imports
-neither framework, so it cannot make two backends differ.
+`math` is `benchback.math.jax` or `benchback.math.torch`. This file imports neither framework, so it cannot make two
+backends differ.
 """
 
-from types import ModuleType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from benchback.algorithms.onpolicy import Transition, advantages, rewards_to_go
-from benchback.algorithms.vpg.config import Config, Hyper
+from jaxtyping import Float, Shaped
+
+from benchback.algorithms.onpolicy import Transition
+from benchback.math.protocol import Distribution, Math
+from benchback.math.records import Array
 
 
 class Minibatch(NamedTuple):
-    """What a gradient step learns from; `[B, ...]`."""
+    """What a gradient step learns from."""
 
-    obs: Any
-    action: Any
-    log_prob: Any
-    advantage: Any
-    target: Any
+    obs: Shaped[Array, "B *O"]
+    action: Shaped[Array, "B *A"]
+    log_prob: Float[Array, "B"]
+    advantage: Float[Array, "B"]
+    target: Float[Array, "B"]
 
 
-def learnable(math: ModuleType, batch: Transition, last_value: Any, hyper: Hyper, config: Config) -> Minibatch:
-    """The rollout with advantages and value targets, flattened to one row per environment step."""
-    advantage = advantages(math, batch, last_value, hyper, config.truncation)
-    target = rewards_to_go(math, batch, last_value, hyper, config.truncation)
+def make_training_batch(batch: Transition, advantage: Float[Array, "T E"], target: Float[Array, "T E"]) -> Minibatch:
+    """The rollout with its advantages and value targets, flattened to one row per environment step."""
     rows = Minibatch(batch.obs, batch.action, batch.log_prob, advantage, target)
-    return Minibatch(*(x.reshape(config.batch_size, *x.shape[2:]) for x in rows))
+    return Minibatch(*(x.reshape(-1, *x.shape[2:]) for x in rows))
 
 
-def policy_loss(math: ModuleType, policy: ModuleType, head: Any, minibatch: Minibatch) -> tuple[Any, dict[str, Any]]:
-    """-mean log pi(a | s) A over standardised advantages, and beside it the entropy, which is not optimised.
+def policy_loss(
+    math: Math, distribution: Distribution, policy_params: Float[Array, "B P"], minibatch: Minibatch
+) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
+    """-mean log pi(a | s) A over standardised advantages, and beside it the entropy, which is not optimised."""
+    log_prob = distribution.log_prob(policy_params, minibatch.action)
+    loss = -(log_prob * math.standardise(minibatch.advantage)).mean()
+    return loss, {"policy_loss": loss, "entropy": distribution.entropy(policy_params).mean()}
 
-    `policy` is the distribution and `head` what the network emits for it.
-    """
-    loss = -(policy.log_prob(head, minibatch.action) * math.standardise(minibatch.advantage)).mean()
-    return loss, {"policy_loss": loss, "entropy": policy.entropy(head).mean()}
 
-
-def policy_change(math: ModuleType, policy: ModuleType, head: Any, minibatch: Minibatch) -> dict[str, Any]:
-    """How far the policy that emits `head` is from the one that acted."""
-    log_ratio = policy.log_prob(head, minibatch.action) - minibatch.log_prob
+def policy_change(
+    math: Math, distribution: Distribution, policy_params: Float[Array, "B P"], minibatch: Minibatch
+) -> dict[str, Float[Array, ""]]:
+    """Approximate KL divergence of the policy with these parameters from the one that acted."""
+    log_ratio = distribution.log_prob(policy_params, minibatch.action) - minibatch.log_prob
     return {"approximate_kl": math.approximate_kl(log_ratio)}
 
 
-def value_loss(value: Any, minibatch: Minibatch) -> tuple[Any, dict[str, Any]]:
+def value_loss(value: Float[Array, "B"], minibatch: Minibatch) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
     """mean (V(s) - R)^2."""
     loss = ((value - minibatch.target) ** 2).mean()
     return loss, {"value_loss": loss}

@@ -4,56 +4,37 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from flax import nnx
-from jaxtyping import Array, Float, Key, Shaped, UInt32
+from jaxtyping import Array, Float, Key, Shaped
 
-from benchback.agent import Agent, Metrics, Weights
+from benchback.agent import Agent, Counter, Environment, HyperParameters, Metrics, Network, Optimiser, Randomness
 from benchback.algorithms.episodes import episode_metrics
-from benchback.algorithms.onpolicy import Transition, distribution
+from benchback.algorithms.onpolicy import Transition, action_distribution, bootstrap, to_transitions
 from benchback.algorithms.vpg.config import Config, Hyper
-from benchback.algorithms.vpg.loss import Minibatch, learnable, policy_change, policy_loss, value_loss
+from benchback.algorithms.vpg.loss import Minibatch, make_training_batch, policy_change, policy_loss, value_loss
+from benchback.backends import nnx as backend
 from benchback.backends import xla
 from benchback.backends.kernel_gradients import fast_gradients
-from benchback.backends.nnx import MLP, exported, transplant
+from benchback.backends.nnx import ActorCritic
 from benchback.envs.interface import Env, EnvState, Step
 from benchback.math import jax as math
 
-
-class ActorCritic(nnx.Module):
-    """Separate towers for policy and value."""
-
-    def __init__(
-        self,
-        observation_size: int,
-        hidden: tuple[int, ...],
-        num_actions: int,
-        dtype: jnp.dtype,
-        initial_log_std: float | None,
-        *,
-        rngs: nnx.Rngs,
-    ) -> None:
-        self.actor = MLP(observation_size, hidden, num_actions, 0.01, dtype, rngs=rngs)
-        self.critic = MLP(observation_size, hidden, 1, 1.0, dtype, rngs=rngs)
-        # Of real-valued actions.
-        if initial_log_std is not None:
-            self.log_std = nnx.Param(jnp.full(num_actions, initial_log_std, dtype))
-
-    def policy(self, obs: Shaped[Array, "B O"]) -> Float[Array, "B P"]:
-        out = self.actor(obs)
-        return math.gaussian.parameters(out, self.log_std[...]) if hasattr(self, "log_std") else out
-
-    def value(self, obs: Shaped[Array, "B O"]) -> Float[Array, "B"]:
-        return self.critic(obs).squeeze(-1)
-
-
-OF_VALUE = nnx.All(nnx.Param, nnx.PathContains("critic"))
-OF_POLICY = nnx.All(nnx.Param, nnx.Not(nnx.PathContains("critic")))
+ACTOR = nnx.All(nnx.Param, nnx.Not(nnx.PathContains("critic")))
+CRITIC = nnx.All(nnx.Param, nnx.PathContains("critic"))
 
 
 class State(nnx.Pytree):
     """All that changes, each part an object or a variable that is assigned to."""
+
+    model: Network[ActorCritic]
+    actor_adam: Optimiser[nnx.Optimizer]
+    actor_adam_count: Counter[nnx.Variable]
+    critic_adam: Optimiser[nnx.Optimizer]
+    critic_adam_count: Counter[nnx.Variable]
+    env: Environment[nnx.Variable]
+    key: Randomness[nnx.Variable]
+    hyper: HyperParameters[nnx.Variable]
 
     def __init__(
         self,
@@ -66,7 +47,9 @@ class State(nnx.Pytree):
     ) -> None:
         self.model = model
         self.actor_adam = actor_adam
+        self.actor_adam_count = nnx.Variable(jnp.zeros((), jnp.int32))
         self.critic_adam = critic_adam
+        self.critic_adam_count = nnx.Variable(jnp.zeros((), jnp.int32))
         self.env = nnx.Variable(env)
         self.key = nnx.Variable(key)
         self.hyper = nnx.Variable(hyper)
@@ -74,38 +57,27 @@ class State(nnx.Pytree):
 
 def make(config: Config, env: Env) -> Agent:
     dtype = xla.dtype(config.dtype)
-    policy = distribution(math, env.actions)
-    initial_log_std = None if env.actions.kind == "discrete" else config.initial_log_std
+    distribution = action_distribution(math, env.actions)
     actor_optimiser = math.adam(clip=False, rate="actor_learning_rate")
     critic_optimiser = math.adam(clip=False, rate="critic_learning_rate")
 
-    @nnx.jit
-    def fresh(seed: UInt32[Array | np.ndarray | np.uint32, ""]) -> tuple[Any, ...]:
-        key, model_key, env_key = jax.random.split(jax.random.key(seed), 3)
-        model = ActorCritic(
-            env.observation_size,
-            config.hidden,
-            env.actions.size,
-            dtype,
-            initial_log_std,
-            rngs=nnx.Rngs(params=model_key),
-        )
-        actor_adam = nnx.Optimizer(model, actor_optimiser, wrt=OF_POLICY)
-        critic_adam = nnx.Optimizer(model, critic_optimiser, wrt=OF_VALUE)
-        return model, actor_adam, critic_adam, env.reset(env_key), key
-
-    def init(seed: int, weights: Weights | None = None) -> State:
-        with xla.optimising(False):
-            parts = fresh(np.uint32(seed))
-        return transplant(weights, State(*parts, hyper=xla.as_data(config.hyper, dtype)))
+    def init(key: Key[Array, ""], hyper: Hyper) -> State:
+        hyper = xla.as_data(hyper, dtype)
+        key, model_key, env_key = jax.random.split(key, 3)
+        log_std = None if env.actions.kind == "discrete" else hyper.initial_log_std
+        rngs = nnx.Rngs(params=model_key)
+        model = ActorCritic(env.observation_size, config.hidden, env.actions.size, dtype, log_std, rngs=rngs)
+        actor_adam = nnx.Optimizer(model, actor_optimiser, wrt=ACTOR)
+        critic_adam = nnx.Optimizer(model, critic_optimiser, wrt=CRITIC)
+        return State(model, actor_adam, critic_adam, env.reset(env_key), key, hyper)
 
     def rollout(state: State) -> tuple[State, Transition]:
         key, env_key, action_key = jax.random.split(state.key.get_value(), 3)
         state.key.set_value(key)
         env_noise = env.draw(env_key, config.num_steps)
-        action_noise = policy.noise(action_key, (config.num_steps, config.num_envs, env.actions.size), dtype)
+        action_noise = distribution.noise(action_key, (config.num_steps, config.num_envs, env.actions.size), dtype)
         state, seen = rollout_steps(state, (env_noise, action_noise))
-        return state, appraise(state.model, *seen)
+        return state, finish_rollout(state.model, *seen)
 
     # Tree mode (graph=False) suffices where nothing is shared, and costs half where nothing is compiled.
     @nnx.scan(graph=False, in_axes=(nnx.Carry, 0), out_axes=(nnx.Carry, 0))
@@ -113,55 +85,45 @@ def make(config: Config, env: Env) -> Agent:
         env_noise, action_noise = noise
         env_state = state.env.get_value()
         obs = env_state.obs
-        head = state.model.policy(obs)
-        action = policy.sample(head, action_noise)
+        policy_params = state.model.policy(obs)
+        action = distribution.sample(policy_params, action_noise)
         env_state, step = env.step(env_state, action, env_noise)
         state.env.set_value(env_state)
-        return state, (obs, action, head, step._replace(obs=None))
-
-    def values(model: ActorCritic, obs: Shaped[Array, "T E O"]) -> Float[Array, "T E"]:
-        return model.value(obs.reshape(-1, env.observation_size)).reshape(obs.shape[:-1])
-
-    def no_values(model: ActorCritic, obs: Shaped[Array, "T E O"]) -> Float[Array, "T E"]:
-        return jnp.zeros(obs.shape[:-1], dtype)
+        return state, (obs, action, policy_params, step._replace(obs=None))
 
     # Nothing in a step needs a value: those of all steps cost less in one go, outside the loop.
-    def appraise(
-        model: ActorCritic,
-        obs: Shaped[Array, "T E O"],
-        action: Shaped[Array, "T E *A"],
-        head: Float[Array, "T E P"],
-        step: Step,
-    ) -> Transition:
+    def finish_rollout(model: ActorCritic, obs: Any, action: Any, policy_params: Any, step: Step) -> Transition:
+        log_prob = distribution.log_prob(policy_params, action)
         final_value = jax.lax.cond(step.truncated.any(), values, no_values, model, step.final_obs)
-        return Transition(
-            obs=obs,
-            action=action,
-            log_prob=policy.log_prob(head, action),
-            value=values(model, obs),
-            reward=step.reward,
-            terminated=step.terminated,
-            truncated=step.truncated,
-            final_value=final_value,
-            episode_return=step.episode_return,
-            episode_length=step.episode_length,
-        )
+        return to_transitions(obs, action, log_prob, values(model, obs), final_value, step)
+
+    def values(model: ActorCritic, obs: Shaped[Array, "T E *O"]) -> Float[Array, "T E"]:
+        rows = obs.reshape(-1, *env.observation_shape)
+        return model.value(rows).reshape(obs.shape[:2])
+
+    def no_values(model: ActorCritic, obs: Shaped[Array, "T E *O"]) -> Float[Array, "T E"]:
+        return jnp.zeros(obs.shape[:2], dtype)
 
     def policy_step(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
         def objective(model: ActorCritic) -> tuple[Float[Array, ""], Metrics]:
-            return policy_loss(math, policy, fast_gradients(model.policy)(minibatch.obs), minibatch)
+            policy_params = fast_gradients(model.policy)(minibatch.obs)
+            return policy_loss(math, distribution, policy_params, minibatch)
 
-        gradient, metrics = nnx.grad(objective, argnums=nnx.DiffState(0, OF_POLICY), has_aux=True)(state.model)
-        state.actor_adam.update(state.model, gradient, hyper=state.hyper.get_value())
-        change = policy_change(math, policy, state.model.policy(minibatch.obs), minibatch)
+        gradient, metrics = nnx.grad(objective, argnums=nnx.DiffState(0, ACTOR), has_aux=True)(state.model)
+        count = state.actor_adam_count.get_value()
+        state.actor_adam.update(state.model, gradient, count=count, hyper=state.hyper.get_value())
+        state.actor_adam_count.set_value(count + 1)
+        change = policy_change(math, distribution, state.model.policy(minibatch.obs), minibatch)
         return state, metrics | change | {"actor_grad_norm": optax.tree.norm(gradient)}
 
     def value_step(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
         def objective(model: ActorCritic) -> tuple[Float[Array, ""], Metrics]:
             return value_loss(fast_gradients(model.value)(minibatch.obs), minibatch)
 
-        gradient, metrics = nnx.grad(objective, argnums=nnx.DiffState(0, OF_VALUE), has_aux=True)(state.model)
-        state.critic_adam.update(state.model, gradient, hyper=state.hyper.get_value())
+        gradient, metrics = nnx.grad(objective, argnums=nnx.DiffState(0, CRITIC), has_aux=True)(state.model)
+        count = state.critic_adam_count.get_value()
+        state.critic_adam.update(state.model, gradient, count=count, hyper=state.hyper.get_value())
+        state.critic_adam_count.set_value(count + 1)
         return state, metrics | {"critic_grad_norm": optax.tree.norm(gradient)}
 
     def learn(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
@@ -174,16 +136,18 @@ def make(config: Config, env: Env) -> Agent:
         return value_step(state, data)
 
     def update(state: State, batch: Transition) -> tuple[State, Metrics]:
-        last_value = state.model.value(state.env.get_value().obs)
-        data = learnable(math, batch, last_value, state.hyper.get_value(), config)
+        hyper, last_value = state.hyper.get_value(), state.model.value(state.env.get_value().obs)
+        next_value, terminated = bootstrap(math, batch, last_value, config.truncation)
+        advantage = math.gae(
+            batch.reward, batch.value, next_value, terminated, batch.done, gamma=hyper.gamma, lam=hyper.gae_lambda
+        )
+        target = math.rewards_to_go(batch.reward, next_value, terminated, batch.done, gamma=hyper.gamma)
+        data = make_training_batch(batch, advantage, target)
         state, policy_metrics = policy_step(state, data)
-        state, history = value_steps(state, data)
-        return state, policy_metrics | jax.tree.map(jnp.mean, history) | episode_metrics(math, batch)
+        state, losses = value_steps(state, data)
+        return state, policy_metrics | jax.tree.map(jnp.mean, losses) | episode_metrics(math, batch)
 
-    def act(state: State, obs: Shaped[Array, "B O"]) -> Shaped[Array, "B *A"]:
-        return policy.greedy(state.model.policy(obs))
+    def act(state: State, memory: tuple[()], obs: Shaped[Array, "B *O"]) -> tuple[tuple[()], Shaped[Array, "B *A"]]:
+        return memory, distribution.greedy(state.model.policy(obs))
 
-    def export(state: State) -> Weights:
-        return exported(state)
-
-    return Agent(init=init, rollout=rollout, update=update, learn=learn, act=act, export=export)
+    return backend.agent(State, config, env, init=init, rollout=rollout, update=update, learn=learn, act=act)

@@ -1,149 +1,115 @@
-"""VPG in plain JAX: parameters are dictionaries, the network is a function of them."""
+"""VPG in plain JAX: parameters are lists of dictionaries, layers are two lines."""
 
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
-from jaxtyping import Array, Float, Key, Shaped, UInt32
+from jaxtyping import Array, Float, Int, Key, Shaped
 
-from benchback.agent import Agent, Metrics, Weights
+from benchback.agent import Agent, Counter, Environment, HyperParameters, Metrics, Network, Optimiser, Randomness
 from benchback.algorithms.episodes import episode_metrics
-from benchback.algorithms.onpolicy import Transition, distribution
+from benchback.algorithms.onpolicy import Transition, action_distribution, bootstrap, to_transitions
 from benchback.algorithms.vpg.config import Config, Hyper
-from benchback.algorithms.vpg.loss import Minibatch, learnable, policy_change, policy_loss, value_loss
+from benchback.algorithms.vpg.loss import Minibatch, make_training_batch, policy_change, policy_loss, value_loss
 from benchback.backends import xla
 from benchback.backends.kernel_gradients import fast_gradients
-from benchback.backends.purejax import LAYOUT, init_mlp, mlp
+from benchback.backends.purejax import LAYOUT, ActorCritic, init_actor_critic, policy, value
 from benchback.envs.interface import Env, EnvState, Step
 from benchback.math import jax as math
 
 
-class Params(NamedTuple):
-    """Separate towers for policy and value; None in place of what is not there."""
-
-    actor: Any
-    critic: Any
-    log_std: Any
-    """Of real-valued actions."""
-
-
-def actor(params: Params, obs: Shaped[Array, "B O"]) -> Float[Array, "B P"]:
-    out = mlp(params.actor, obs)
-    return out if params.log_std is None else math.gaussian.parameters(out, params.log_std)
-
-
-def critic(params: Params, obs: Shaped[Array, "B O"]) -> Float[Array, "B"]:
-    return mlp(params.critic, obs).squeeze(-1)
-
-
-def of_policy(params: Params) -> Params:
+def actor_of(params: ActorCritic) -> ActorCritic:
+    """The policy's parameters."""
     return params._replace(critic=None)
 
 
-def of_value(params: Params) -> Params:
+def critic_of(params: ActorCritic) -> ActorCritic:
+    """The value's parameters."""
     return params._replace(actor=None, log_std=None)
 
 
 class State(NamedTuple):
-    params: Params
-    actor_adam: optax.ScaleByAdamState
-    critic_adam: optax.ScaleByAdamState
-    env: EnvState
-    key: Key[Array, ""]
-    hyper: Hyper
+    params: Network[ActorCritic]
+    actor_adam: Optimiser[math.AdamState]
+    actor_adam_count: Counter[Int[Array, ""]]
+    critic_adam: Optimiser[math.AdamState]
+    critic_adam_count: Counter[Int[Array, ""]]
+    env: Environment[EnvState]
+    key: Randomness[Key[Array, ""]]
+    hyper: HyperParameters[Hyper]
 
 
 def make(config: Config, env: Env) -> Agent:
     dtype = xla.dtype(config.dtype)
-    policy = distribution(math, env.actions)
-    discrete = env.actions.kind == "discrete"
+    distribution = action_distribution(math, env.actions)
     actor_optimiser = math.adam(clip=False, rate="actor_learning_rate")
     critic_optimiser = math.adam(clip=False, rate="critic_learning_rate")
 
-    @jax.jit
-    def fresh(seed: UInt32[Array | np.ndarray | np.uint32, ""]) -> tuple[Any, ...]:
-        key, model_key, env_key = jax.random.split(jax.random.key(seed), 3)
-        actor_key, critic_key = jax.random.split(model_key)
-        torso = (env.observation_size, *config.hidden)
-        params = Params(
-            actor=init_mlp(actor_key, (*torso, env.actions.size), 0.01, dtype),
-            critic=init_mlp(critic_key, (*torso, 1), 1.0, dtype),
-            log_std=None if discrete else jnp.full(env.actions.size, config.initial_log_std, dtype),
-        )
-        adams = actor_optimiser.init(of_policy(params)), critic_optimiser.init(of_value(params))
-        return params, *adams, env.reset(env_key), key
-
-    def init(seed: int, weights: Weights | None = None) -> State:
-        with xla.optimising(False):
-            parts = fresh(np.uint32(seed))
-        return xla.transplant(LAYOUT, weights, State(*parts, hyper=xla.as_data(config.hyper, dtype)))
+    def init(key: Key[Array, ""], hyper: Hyper) -> State:
+        hyper = xla.as_data(hyper, dtype)
+        key, model_key, env_key = jax.random.split(key, 3)
+        log_std = None if env.actions.kind == "discrete" else hyper.initial_log_std
+        params = init_actor_critic(model_key, env.observation_size, config.hidden, env.actions.size, dtype, log_std)
+        actor_adam, critic_adam = actor_optimiser.init(actor_of(params)), critic_optimiser.init(critic_of(params))
+        count = jnp.zeros((), jnp.int32)
+        return State(params, actor_adam, count, critic_adam, count, env.reset(env_key), key, hyper)
 
     def rollout(state: State) -> tuple[State, Transition]:
         key, env_key, action_key = jax.random.split(state.key, 3)
         env_noise = env.draw(env_key, config.num_steps)
-        action_noise = policy.noise(action_key, (config.num_steps, config.num_envs, env.actions.size), dtype)
+        action_noise = distribution.noise(action_key, (config.num_steps, config.num_envs, env.actions.size), dtype)
         state, seen = jax.lax.scan(rollout_step, state._replace(key=key), (env_noise, action_noise))
-        return state, appraise(state.params, *seen)
+        return state, finish_rollout(state.params, *seen)
 
     def rollout_step(state: State, noise: tuple[Any, Float[Array, "E A"]]) -> tuple[State, tuple[Any, ...]]:
         env_noise, action_noise = noise
         obs = state.env.obs
-        head = actor(state.params, obs)
-        action = policy.sample(head, action_noise)
+        policy_params = policy(state.params, obs)
+        action = distribution.sample(policy_params, action_noise)
         env_state, step = env.step(state.env, action, env_noise)
-        return state._replace(env=env_state), (obs, action, head, step._replace(obs=None))
-
-    def values(params: Params, obs: Shaped[Array, "T E O"]) -> Float[Array, "T E"]:
-        return critic(params, obs.reshape(-1, env.observation_size)).reshape(obs.shape[:-1])
-
-    def no_values(params: Params, obs: Shaped[Array, "T E O"]) -> Float[Array, "T E"]:
-        return jnp.zeros(obs.shape[:-1], dtype)
+        return state._replace(env=env_state), (obs, action, policy_params, step._replace(obs=None))
 
     # Nothing in a step needs a value: those of all steps cost less in one go, outside the loop.
-    def appraise(
-        params: Params,
-        obs: Shaped[Array, "T E O"],
-        action: Shaped[Array, "T E *A"],
-        head: Float[Array, "T E P"],
-        step: Step,
-    ) -> Transition:
+    def finish_rollout(params: ActorCritic, obs: Any, action: Any, policy_params: Any, step: Step) -> Transition:
+        log_prob = distribution.log_prob(policy_params, action)
         final_value = jax.lax.cond(step.truncated.any(), values, no_values, params, step.final_obs)
-        return Transition(
-            obs=obs,
-            action=action,
-            log_prob=policy.log_prob(head, action),
-            value=values(params, obs),
-            reward=step.reward,
-            terminated=step.terminated,
-            truncated=step.truncated,
-            final_value=final_value,
-            episode_return=step.episode_return,
-            episode_length=step.episode_length,
-        )
+        return to_transitions(obs, action, log_prob, values(params, obs), final_value, step)
+
+    def values(params: ActorCritic, obs: Shaped[Array, "T E *O"]) -> Float[Array, "T E"]:
+        rows = obs.reshape(-1, *env.observation_shape)
+        return value(params, rows).reshape(obs.shape[:2])
+
+    def no_values(params: ActorCritic, obs: Shaped[Array, "T E *O"]) -> Float[Array, "T E"]:
+        return jnp.zeros(obs.shape[:2], dtype)
 
     def policy_step(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
-        def objective(params: Params) -> tuple[Float[Array, ""], Metrics]:
-            head = fast_gradients(partial(actor, params))(minibatch.obs)
-            return policy_loss(math, policy, head, minibatch)
+        def objective(actor: ActorCritic) -> tuple[Float[Array, ""], Metrics]:
+            policy_params = fast_gradients(partial(policy, actor))(minibatch.obs)
+            return policy_loss(math, distribution, policy_params, minibatch)
 
-        gradient, metrics = jax.grad(objective, has_aux=True)(of_policy(state.params))
-        step, adam = actor_optimiser.update(gradient, state.actor_adam, hyper=state.hyper)
-        moved: Any = optax.apply_updates(of_policy(state.params), step)
-        change = policy_change(math, policy, actor(moved, minibatch.obs), minibatch)
-        state = state._replace(params=moved._replace(critic=state.params.critic), actor_adam=adam)
+        actor: Any = actor_of(state.params)
+        gradient, metrics = jax.grad(objective, has_aux=True)(actor)
+        count = state.actor_adam_count
+        step, adam = actor_optimiser.update(gradient, state.actor_adam, count=count, hyper=state.hyper)
+        actor = optax.apply_updates(actor, step)
+        change = policy_change(math, distribution, policy(actor, minibatch.obs), minibatch)
+        params = state.params._replace(actor=actor.actor, log_std=actor.log_std)
+        state = state._replace(params=params, actor_adam=adam, actor_adam_count=count + 1)
         return state, metrics | change | {"actor_grad_norm": optax.tree.norm(gradient)}
 
     def value_step(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
-        def objective(params: Params) -> tuple[Float[Array, ""], Metrics]:
-            return value_loss(fast_gradients(partial(critic, params))(minibatch.obs), minibatch)
+        def objective(critic: ActorCritic) -> tuple[Float[Array, ""], Metrics]:
+            return value_loss(fast_gradients(partial(value, critic))(minibatch.obs), minibatch)
 
-        gradient, metrics = jax.grad(objective, has_aux=True)(of_value(state.params))
-        step, adam = critic_optimiser.update(gradient, state.critic_adam, hyper=state.hyper)
-        moved: Any = optax.apply_updates(of_value(state.params), step)
-        state = state._replace(params=state.params._replace(critic=moved.critic), critic_adam=adam)
+        critic: Any = critic_of(state.params)
+        gradient, metrics = jax.grad(objective, has_aux=True)(critic)
+        count = state.critic_adam_count
+        step, adam = critic_optimiser.update(gradient, state.critic_adam, count=count, hyper=state.hyper)
+        critic = optax.apply_updates(critic, step)
+        params = state.params._replace(critic=critic.critic)
+        state = state._replace(params=params, critic_adam=adam, critic_adam_count=count + 1)
         return state, metrics | {"critic_grad_norm": optax.tree.norm(gradient)}
 
     def learn(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
@@ -157,16 +123,18 @@ def make(config: Config, env: Env) -> Agent:
         return (state, data), metrics
 
     def update(state: State, batch: Transition) -> tuple[State, Metrics]:
-        last_value = critic(state.params, state.env.obs)
-        data = learnable(math, batch, last_value, state.hyper, config)
+        hyper, last_value = state.hyper, value(state.params, state.env.obs)
+        next_value, terminated = bootstrap(math, batch, last_value, config.truncation)
+        advantage = math.gae(
+            batch.reward, batch.value, next_value, terminated, batch.done, gamma=hyper.gamma, lam=hyper.gae_lambda
+        )
+        target = math.rewards_to_go(batch.reward, next_value, terminated, batch.done, gamma=hyper.gamma)
+        data = make_training_batch(batch, advantage, target)
         state, policy_metrics = policy_step(state, data)
-        (state, _), history = jax.lax.scan(next_value_step, (state, data), length=config.num_value_steps)
-        return state, policy_metrics | jax.tree.map(jnp.mean, history) | episode_metrics(math, batch)
+        (state, _), losses = jax.lax.scan(next_value_step, (state, data), length=config.num_value_steps)
+        return state, policy_metrics | jax.tree.map(jnp.mean, losses) | episode_metrics(math, batch)
 
-    def act(state: State, obs: Shaped[Array, "B O"]) -> Shaped[Array, "B *A"]:
-        return policy.greedy(actor(state.params, obs))
+    def act(state: State, memory: tuple[()], obs: Shaped[Array, "B *O"]) -> tuple[tuple[()], Shaped[Array, "B *A"]]:
+        return memory, distribution.greedy(policy(state.params, obs))
 
-    def export(state: State) -> Weights:
-        return xla.export(LAYOUT, state)
-
-    return Agent(init=init, rollout=rollout, update=update, learn=learn, act=act, export=export)
+    return xla.agent(State, LAYOUT, config, env, init=init, rollout=rollout, update=update, learn=learn, act=act)

@@ -2,7 +2,7 @@
 
 from benchback.math.jax import categorical, gaussian
 from benchback.math.jax.action_values import epsilon_greedy, epsilon_noise, q_of_action
-from benchback.math.jax.bounded import ActingNoise, Bounds, acting_noise, add_noise, bounds, explore, squash
+from benchback.math.jax.bounded import acting_noise, add_noise, bounds, explore, squash
 from benchback.math.jax.losses import (
     approximate_kl,
     clip_fraction,
@@ -10,13 +10,14 @@ from benchback.math.jax.losses import (
     clipped_value_loss,
     standardise,
 )
-from benchback.math.jax.normalisers import Moments, no_moments, normalise, rescale, update_moments
+from benchback.math.jax.normalisers import no_moments, normalise, rescale, update_moments
 from benchback.math.jax.optimisers import AdamState, adam
-from benchback.math.jax.replay import Replay, empty_replay, gather, insert, sample_indices
-from benchback.math.jax.returns import discounted_return, gae, mean_where, successor_value
+from benchback.math.jax.replay import empty_replay, gather, insert, sample_indices
+from benchback.math.jax.returns import discounted_return, gae, mean_where, nanmean, rewards_to_go, successor_value
 from benchback.math.jax.schedules import linear_anneal, linear_ramp
 from benchback.math.jax.shuffles import minibatch_indices, permutation, take
 from benchback.math.jax.targets import polyak, smoothing_noise, stop_gradient, twin_target
+from benchback.math.records import ActingNoise, Bounds, Moments, Replay
 
 __all__ = [
     "ActingNoise",
@@ -46,12 +47,14 @@ __all__ = [
     "linear_ramp",
     "mean_where",
     "minibatch_indices",
+    "nanmean",
     "no_moments",
     "normalise",
     "permutation",
     "polyak",
     "q_of_action",
     "rescale",
+    "rewards_to_go",
     "sample_indices",
     "smoothing_noise",
     "squash",

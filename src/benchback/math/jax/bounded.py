@@ -1,28 +1,10 @@
 """Real-valued actions within bounds: squashed into them, blurred, or drawn from all they hold."""
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Float, Int, Key
 
-
-class Bounds(NamedTuple):
-    """The least and the greatest value of each component."""
-
-    low: Float[Array, "A"]
-    high: Float[Array, "A"]
-
-
-class ActingNoise(NamedTuple):
-    """The randomness of acting, of one step or of many along the first axis."""
-
-    normal: Float[Array, "*T E A"]
-    """Standard normal."""
-    uniform: Float[Array, "*T E A"]
-    """Uniform on [0, 1)."""
-    at_random: Bool[Array, "*T"]
-    """Whether to act uniformly, whatever the policy would do."""
+from benchback.math.records import ActingNoise, Bounds
 
 
 def bounds(low: tuple[float, ...], high: tuple[float, ...], dtype: jnp.dtype) -> Bounds:

@@ -3,23 +3,14 @@
 Statistics are kept per feature: every other axis, time and environments alike, only adds rows.
 """
 
-from typing import NamedTuple
-
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Shaped
+
+from benchback.math.records import Moments
 
 EPSILON = 1e-8
 LIMIT = 10.0
 """Standard deviations beyond which a number is clipped."""
-
-
-class Moments(NamedTuple):
-    """Of each feature, over all rows ever seen; before the first, those that change nothing: mean 0, variance 1."""
-
-    count: Float[Array, ""]
-    mean: Float[Array, "*F"]
-    variance: Float[Array, "*F"]
-    """The mean squared distance from the mean (ddof 0)."""
 
 
 def no_moments(shape: tuple[int, ...], dtype: jnp.dtype) -> Moments:
@@ -46,11 +37,11 @@ def update_moments(moments: Moments, x: Shaped[Array, "..."]) -> Moments:
     )
 
 
-def normalise(x: Shaped[Array, "..."], moments: Moments) -> Float[Array, "..."]:
+def normalise(x: Shaped[Array, "*S"], moments: Moments) -> Float[Array, "*S"]:
     """(x - mean) / sqrt(variance + 1e-8), clipped to +-10."""
     return jnp.clip((x.astype(moments.mean.dtype) - moments.mean) / jnp.sqrt(moments.variance + EPSILON), -LIMIT, LIMIT)
 
 
-def rescale(x: Shaped[Array, "..."], moments: Moments) -> Float[Array, "..."]:
+def rescale(x: Shaped[Array, "*S"], moments: Moments) -> Float[Array, "*S"]:
     """x / sqrt(variance + 1e-8), clipped to +-10: zero stays zero."""
     return jnp.clip(x / jnp.sqrt(moments.variance + EPSILON), -LIMIT, LIMIT)

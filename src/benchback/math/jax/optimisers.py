@@ -1,5 +1,6 @@
 """Adam behind a global-norm clip, with hyper-parameters that are data."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -17,6 +18,15 @@ class AdamState(NamedTuple):
     variance: Any
 
 
+class Adam(optax.GradientTransformationExtraArgs):
+    """Optax's record of two functions, with the types that they have here."""
+
+    init: Callable[[Any], AdamState]
+    """Parameters -> zero moments."""
+    update: Callable[..., tuple[Any, AdamState]]
+    """(gradient, state, count=count, hyper=hyper) -> what to add to the parameters, state."""
+
+
 def adam(
     *,
     anneal: bool = False,
@@ -24,7 +34,7 @@ def adam(
     num_iterations: int = 1,
     clip: bool = True,
     rate: str = "learning_rate",
-) -> optax.GradientTransformationExtraArgs:
+) -> Adam:
     """Clipped Adam (Kingma & Ba 2015) as an optax transformation; `update(..., count=count, hyper=hyper)`.
 
     Its floats arrive with every update instead of being baked in, so that agents that differ in them
@@ -39,7 +49,7 @@ def adam(
         count, hyper = data["count"], data["hyper"]
         if clip:
             updates = clip_by_global_norm(updates, hyper.max_grad_norm)
-        moments = optax.ScaleByAdamState(count, state.mean, state.variance)
+        moments: Any = optax.ScaleByAdamState(count, state.mean, state.variance)
         scale = optax.scale_by_adam(hyper.adam_beta1, hyper.adam_beta2, hyper.adam_epsilon)
         direction, moments = scale.update(updates, moments)
         learning_rate = rate_at(getattr(hyper, rate), count)
@@ -52,7 +62,7 @@ def adam(
             learning_rate, count, steps_per_iteration=steps_per_iteration, num_iterations=num_iterations
         )
 
-    return optax.GradientTransformationExtraArgs(init, update)
+    return Adam(init, update)
 
 
 def clip_by_global_norm(gradient: Any, limit: Any) -> Any:

@@ -4,18 +4,13 @@ Semantics, shared with the torch twin: row `inserted % capacity` is written next
 first; rows are drawn uniformly, with replacement, from those written so far.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, Key
 
-
-class Replay(NamedTuple):
-    """The last transitions that were inserted. How many ever were is counted apart: it decides, and decides for all."""
-
-    data: Any
-    """A record of arrays, `[capacity, ...]`."""
+from benchback.math.records import Replay
 
 
 def empty_replay(example: Any, capacity: int) -> Replay:
@@ -46,7 +41,7 @@ def sample_indices(
     return jax.random.randint(key, shape, 0, jnp.minimum(inserted, _length(replay.data)))
 
 
-def gather(replay: Replay, index: Int[Array, "..."]) -> Any:
+def gather(replay: Replay, index: Int[Array, "B"]) -> Any:
     """The given rows."""
     return jax.tree.map(lambda x: x.at[index].get(mode="promise_in_bounds"), replay.data)
 

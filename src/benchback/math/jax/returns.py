@@ -37,6 +37,27 @@ def gae(
     return advantage
 
 
+def rewards_to_go(
+    reward: Float[Array, "T E"],
+    next_value: Float[Array, "T E"],
+    terminated: Bool[Array, "T E"],
+    done: Bool[Array, "T E"],
+    *,
+    gamma: Float[Array, ""],
+) -> Float[Array, "T E"]:
+    """Discounted rewards from each step to the end of its episode; V where a time limit or the rollout cuts it off.
+
+    R_t = r_t + gamma R_{t+1} within an episode, r_t where it terminates, r_t + gamma V_{t+1} where it is cut.
+    """
+    ends = jnp.concatenate([done[:-1], jnp.ones_like(done[-1:])])
+    bootstrapped = reward + gamma * jnp.where(ends & ~terminated, next_value, 0)
+    decay = jnp.where(done, 0, gamma)
+    _, result = jax.lax.scan(
+        _accumulate, jnp.zeros_like(bootstrapped[0]), (bootstrapped, decay), reverse=True, unroll=8
+    )
+    return result
+
+
 def _accumulate(
     advantage: Float[Array, "E"], step: tuple[Float[Array, "E"], Float[Array, "E"]]
 ) -> tuple[Float[Array, "E"], Float[Array, "E"]]:
@@ -61,3 +82,8 @@ def discounted_return(
 def mean_where(x: Num[Array, "T E"], mask: Bool[Array, "T E"]) -> Float[Array, ""]:
     """Mean of the masked entries; NaN where there are none."""
     return jnp.sum(jnp.where(mask, x, 0)) / jnp.sum(mask)
+
+
+def nanmean(x: Float[Array, "U"]) -> Float[Array, ""]:
+    """Mean of the entries that are not NaN; NaN where there are none."""
+    return jnp.nanmean(x)

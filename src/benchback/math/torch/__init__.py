@@ -1,8 +1,9 @@
 """The torch twin: every public name of its modules, in one namespace."""
 
+from benchback.math.records import ActingNoise, Bounds, Moments, Replay
 from benchback.math.torch import categorical, gaussian
 from benchback.math.torch.action_values import epsilon_greedy, epsilon_noise, q_of_action
-from benchback.math.torch.bounded import ActingNoise, Bounds, acting_noise, add_noise, bounds, explore, squash
+from benchback.math.torch.bounded import acting_noise, add_noise, bounds, explore, squash
 from benchback.math.torch.losses import (
     approximate_kl,
     clip_fraction,
@@ -10,10 +11,10 @@ from benchback.math.torch.losses import (
     clipped_value_loss,
     standardise,
 )
-from benchback.math.torch.normalisers import Moments, no_moments, normalise, rescale, update_moments
+from benchback.math.torch.normalisers import no_moments, normalise, rescale, update_moments
 from benchback.math.torch.optimisers import AdamState, adam
-from benchback.math.torch.replay import Replay, empty_replay, gather, insert, sample_indices
-from benchback.math.torch.returns import discounted_return, gae, mean_where, successor_value
+from benchback.math.torch.replay import empty_replay, gather, insert, sample_indices
+from benchback.math.torch.returns import discounted_return, gae, mean_where, nanmean, rewards_to_go, successor_value
 from benchback.math.torch.schedules import linear_anneal, linear_ramp
 from benchback.math.torch.shuffles import minibatch_indices, permutation, take
 from benchback.math.torch.targets import polyak, smoothing_noise, stop_gradient, twin_target
@@ -46,12 +47,14 @@ __all__ = [
     "linear_ramp",
     "mean_where",
     "minibatch_indices",
+    "nanmean",
     "no_moments",
     "normalise",
     "permutation",
     "polyak",
     "q_of_action",
     "rescale",
+    "rewards_to_go",
     "sample_indices",
     "smoothing_noise",
     "squash",

@@ -1,28 +1,10 @@
 """Real-valued actions within bounds: squashed into them, blurred, or drawn from all they hold."""
 
-from typing import NamedTuple
-
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
-
-class Bounds(NamedTuple):
-    """The least and the greatest value of each component."""
-
-    low: Float[Tensor, "A"]
-    high: Float[Tensor, "A"]
-
-
-class ActingNoise(NamedTuple):
-    """The randomness of acting, of one step or of many along the first axis."""
-
-    normal: Float[Tensor, "*T E A"]
-    """Standard normal."""
-    uniform: Float[Tensor, "*T E A"]
-    """Uniform on [0, 1)."""
-    at_random: Bool[Tensor, "*T"]
-    """Whether to act uniformly, whatever the policy would do."""
+from benchback.math.records import ActingNoise, Bounds
 
 
 def bounds(low: tuple[float, ...], high: tuple[float, ...], dtype: torch.dtype) -> Bounds:

@@ -3,24 +3,15 @@
 Statistics are kept per feature: every other axis, time and environments alike, only adds rows.
 """
 
-from typing import NamedTuple
-
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
+from benchback.math.records import Moments
+
 EPSILON = 1e-8
 LIMIT = 10.0
 """Standard deviations beyond which a number is clipped."""
-
-
-class Moments(NamedTuple):
-    """Of each feature, over all rows ever seen; before the first, those that change nothing: mean 0, variance 1."""
-
-    count: Float[Tensor, ""]
-    mean: Float[Tensor, "*F"]
-    variance: Float[Tensor, "*F"]
-    """The mean squared distance from the mean (ddof 0)."""
 
 
 def no_moments(shape: tuple[int, ...], dtype: torch.dtype) -> Moments:
@@ -47,11 +38,11 @@ def update_moments(moments: Moments, x: Shaped[Tensor, "..."]) -> Moments:
     )
 
 
-def normalise(x: Shaped[Tensor, "..."], moments: Moments) -> Float[Tensor, "..."]:
+def normalise(x: Shaped[Tensor, "*S"], moments: Moments) -> Float[Tensor, "*S"]:
     """(x - mean) / sqrt(variance + 1e-8), clipped to +-10."""
     return ((x.to(moments.mean.dtype) - moments.mean) / (moments.variance + EPSILON).sqrt()).clamp(-LIMIT, LIMIT)
 
 
-def rescale(x: Shaped[Tensor, "..."], moments: Moments) -> Float[Tensor, "..."]:
+def rescale(x: Shaped[Tensor, "*S"], moments: Moments) -> Float[Tensor, "*S"]:
     """x / sqrt(variance + 1e-8), clipped to +-10: zero stays zero."""
     return (x / (moments.variance + EPSILON).sqrt()).clamp(-LIMIT, LIMIT)

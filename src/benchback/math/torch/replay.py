@@ -4,18 +4,13 @@ Semantics, shared with the JAX twin: row `inserted % capacity` is written next, 
 first; rows are drawn uniformly, with replacement, from those written so far.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-
-class Replay(NamedTuple):
-    """The last transitions that were inserted, written in place. How many ever were is counted apart."""
-
-    data: Any
-    """A record of tensors, `[capacity, ...]`."""
+from benchback.math.records import Replay
 
 
 def empty_replay(example: Any, capacity: int) -> Replay:

@@ -36,6 +36,23 @@ def gae(
     return _accumulate(delta, decay)
 
 
+def rewards_to_go(
+    reward: Float[Tensor, "T E"],
+    next_value: Float[Tensor, "T E"],
+    terminated: Bool[Tensor, "T E"],
+    done: Bool[Tensor, "T E"],
+    *,
+    gamma: Float[Tensor, ""],
+) -> Float[Tensor, "T E"]:
+    """Discounted rewards from each step to the end of its episode; V where a time limit or the rollout cuts it off.
+
+    R_t = r_t + gamma R_{t+1} within an episode, r_t where it terminates, r_t + gamma V_{t+1} where it is cut.
+    """
+    ends = torch.cat([done[:-1], torch.ones_like(done[-1:])])
+    bootstrapped = reward + gamma * next_value.masked_fill(terminated | ~ends, 0)
+    return _accumulate(bootstrapped, torch.where(done, 0, gamma).to(bootstrapped.dtype))
+
+
 def _accumulate(delta: Float[Tensor, "T E"], decay: Float[Tensor, "T E"]) -> Float[Tensor, "T E"]:
     """A_t = delta_t + decay_t A_{t+1}, in log2 T rounds.
 
@@ -69,3 +86,8 @@ def discounted_return(
 def mean_where(x: Num[Tensor, "T E"], mask: Bool[Tensor, "T E"]) -> Float[Tensor, ""]:
     """Mean of the masked entries; NaN where there are none."""
     return torch.where(mask, x, 0).sum() / mask.sum()
+
+
+def nanmean(x: Float[Tensor, "U"]) -> Float[Tensor, ""]:
+    """Mean of the entries that are not NaN; NaN where there are none."""
+    return x.nanmean()

@@ -1,5 +1,6 @@
 """From a store to one row for each run, and to one line for each side of a workload."""
 
+import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -84,7 +85,7 @@ def _ratio(numerator: dict[int, Any], denominator: dict[int, Any]) -> dict[str, 
         return None
     found = paired_ratio([_speed(numerator[b]) for b in common], [_speed(denominator[b]) for b in common])
     # JSON has no NaN.
-    return {name: None if x != x else x for name, x in asdict(found).items()}
+    return {name: None if math.isnan(x) else x for name, x in asdict(found).items()}
 
 
 def _speed(row: dict[str, Any]) -> float:

@@ -190,19 +190,20 @@ def _learning_randomness(
     if subject.spec.family == "jax":
         import jax
 
-        from benchback.math.jax import Replay, draw_rows
+        from benchback.math.jax import Replay, sample_indices
 
         _, row_key, noise_key = jax.random.split(jax.random.wrap_key_data(jax.numpy.asarray(rng)), 3)
-        replay = Replay((jax.numpy.zeros(config.replay_capacity),), jax.numpy.asarray(inserted))
-        places = draw_rows(row_key, replay, (config.gradient_rows,))
+        replay = Replay((jax.numpy.zeros(config.replay_capacity),))
+        places = sample_indices(row_key, replay, jax.numpy.asarray(inserted), (config.gradient_rows,))
         noise = jax.random.normal(noise_key, (*shape, ACTION_SIZE), subject.dtype)
     else:
         import torch
 
-        from benchback.math.torch import Replay, draw_rows
+        from benchback.math.torch import Replay, sample_indices
 
         generator = _generator(rng)
-        places = draw_rows(generator, Replay((torch.zeros(config.replay_capacity),), inserted), (config.gradient_rows,))
+        replay = Replay((torch.zeros(config.replay_capacity),))
+        places = sample_indices(generator, replay, inserted, (config.gradient_rows,))
         noise = torch.randn((*shape, ACTION_SIZE), dtype=getattr(torch, subject.dtype), generator=generator)
     return np.asarray(places).reshape(shape), np.asarray(noise, float)
 

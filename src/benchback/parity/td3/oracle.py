@@ -36,9 +36,9 @@ def half_range(bounds: Box) -> np.ndarray:
     return (np.array(bounds.high) - np.array(bounds.low)) / 2
 
 
-def squashed(head: np.ndarray, bounds: Box) -> np.ndarray:
-    """The centre of the bounds + half their distance x tanh(head)."""
-    return (np.array(bounds.high) + np.array(bounds.low)) / 2 + half_range(bounds) * np.tanh(head)
+def squashed(pre_tanh: np.ndarray, bounds: Box) -> np.ndarray:
+    """The centre of the bounds + half their distance x tanh(pre_tanh)."""
+    return (np.array(bounds.high) + np.array(bounds.low)) / 2 + half_range(bounds) * np.tanh(pre_tanh)
 
 
 def policy(weights: Weights, obs: np.ndarray, bounds: Box) -> np.ndarray:
@@ -74,12 +74,12 @@ def value(weights: Weights, tower: str, obs: np.ndarray, action: np.ndarray) -> 
     return forward(weights, tower, np.concatenate([obs, action], -1), "relu")[-1][..., 0]
 
 
-def critic_objective(weights: Weights, minibatch: Minibatch, aim: np.ndarray) -> tuple[Metrics, Weights]:
+def critic_objective(weights: Weights, minibatch: Minibatch, td_target: np.ndarray) -> tuple[Metrics, Weights]:
     """Sum of both critics' mean squared errors and its gradient, the target being a constant."""
     gradient, loss, mean = {}, 0.0, {}
     for tower in CRITICS:
         layers = forward(weights, tower, np.concatenate([minibatch.obs, minibatch.action], -1), "relu")
-        error = layers[-1][:, 0] - aim
+        error = layers[-1][:, 0] - td_target
         loss += (error**2).mean()
         gradient |= backward(weights, tower, layers, 2 * error[:, None] / len(error), "relu")[0]
         mean[tower] = layers[-1].mean()
@@ -98,8 +98,8 @@ def actor_objective(weights: Weights, obs: np.ndarray, bounds: Box) -> tuple[Met
     critic = forward(weights, "critic1", np.concatenate([obs, action], -1), "relu")
     slope = np.full((len(obs), 1), -1 / len(obs))
     by_action = backward(weights, "critic1", critic, slope, "relu")[1][:, obs.shape[-1] :]
-    by_head = by_action * half_range(bounds) * (1 - np.tanh(actor[-1]) ** 2)
-    gradient, _ = backward(weights, "actor", actor, by_head, "relu")
+    by_pre_tanh = by_action * half_range(bounds) * (1 - np.tanh(actor[-1]) ** 2)
+    gradient, _ = backward(weights, "actor", actor, by_pre_tanh, "relu")
     return {"actor_loss": -critic[-1].mean(), "actor_grad_norm": global_norm(gradient)}, gradient
 
 

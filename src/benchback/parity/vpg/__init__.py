@@ -1,1 +1,1 @@
-"""What VPG is tried on (`cases`), what it must compute (`oracle`), and the five levels that compare (`levels`)."""
+"""VPG held against a float64 oracle: test cases, the oracle, and the five levels that compare."""

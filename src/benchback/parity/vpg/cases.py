@@ -1,7 +1,7 @@
-"""What VPG is tried on: settings, weights, minibatches and a rollout, for a policy of each kind.
+"""Test cases of VPG: configurations, weights, minibatches and a rollout, for a policy of each kind.
 
-All numbers, hyper-parameters included, are ones that float32 holds exactly. Both precisions and the
-oracle then start from the same values, and what deviates is the computing.
+float32 holds every number exactly, hyper-parameters included: both precisions and the oracle start from the
+same values, and what deviates is the arithmetic.
 """
 
 from dataclasses import dataclass, replace
@@ -34,7 +34,7 @@ BASE = Config(
 )
 
 TERMINAL = replace(BASE, truncation="terminal")
-"""The other side of the switch."""
+"""Time limits taken for the end of the episode."""
 
 TINY = replace(BASE, num_envs=4, num_steps=4, num_value_steps=2, hidden_sizes=(8,))
 """The least that has everything: compiling it costs more than running it."""
@@ -118,7 +118,8 @@ def _actions(weights: Weights, obs: np.ndarray, random: np.random.Generator, kin
     """Any of the discrete ones; or draws of the policy, some of them beyond the bounds of the environment."""
     if kind == "discrete":
         return random.integers(NUM_ACTIONS, size=obs.shape[:-1]).astype(np.int32)
-    return oracle.head(weights, obs) + np.exp(weights["log_std"]) * random.normal(size=(*obs.shape[:-1], ACTION_SIZE))
+    noise = random.normal(size=(*obs.shape[:-1], ACTION_SIZE))
+    return oracle.actor_output(weights, obs) + np.exp(weights["log_std"]) * noise
 
 
 def single_steps(kind: Kind) -> list[Case]:

@@ -27,7 +27,7 @@ def _either(level: Callable[[Subject, Kind], Iterator[Deviation]]) -> Callable[[
 
 
 def forward(subject: Subject, kind: Kind) -> Iterator[Deviation]:
-    """L0: greedy actions, and what a rollout says of the observations it met; then the initial weights."""
+    """L0: greedy actions; log-probabilities and values of a rollout; the initial weights."""
     random = np.random.default_rng(2)
     weights = cases.network(random, kind)
     obs = cases.minibatch(weights, random, kind).obs
@@ -37,12 +37,12 @@ def forward(subject: Subject, kind: Kind) -> Iterator[Deviation]:
 
     batch = subject.fetch(agent.rollout(start(agent, SEED, weights))[1])
     final_obs = environment.successor(np, batch.obs.astype(float), batch.action)[batch.truncated]
-    said = {
+    quantities = {
         "log_prob": (batch.log_prob, oracle.log_prob(weights, batch.obs, batch.action)),
         "value": (batch.value, oracle.value(weights, batch.obs)),
         "final_value": (batch.final_value[batch.truncated], oracle.value(weights, final_obs)),
     }
-    for quantity, (found, expected) in said.items():
+    for quantity, (found, expected) in quantities.items():
         yield quantity, deviation.relative(found, expected, floor=1.0)
     yield from initial_weights(agent.export(start(agent, SEED)))
 
@@ -98,7 +98,7 @@ def ten_steps(subject: Subject, kind: Kind) -> Iterator[Deviation]:
 
 
 def update(subject: Subject, kind: Kind) -> Iterator[Deviation]:
-    """L3: whole updates on given rollouts and whole iterations; the switch the other way where it costs less."""
+    """L3: whole updates on given rollouts, and whole iterations; `truncation=terminal` where it costs less."""
     yield from _given_rollout(subject, cases.BASE, kind)
     if kind == "discrete":
         yield from _given_rollout(subject, cases.TERMINAL, kind)

@@ -23,23 +23,23 @@ def value(weights: Weights, obs: np.ndarray) -> np.ndarray:
     return forward(weights, "critic", obs)[-1][..., 0]
 
 
-def head(weights: Weights, obs: np.ndarray) -> np.ndarray:
-    """What the policy's network says of each observation: logits, or means."""
+def actor_output(weights: Weights, obs: np.ndarray) -> np.ndarray:
+    """The actor's output: logits, or means."""
     return forward(weights, "actor", obs)[-1]
 
 
 def log_prob(weights: Weights, obs: np.ndarray, action: np.ndarray) -> np.ndarray:
     """log pi(action | obs), the action as it was drawn."""
     if "log_std" not in weights:
-        return np.take_along_axis(_log_softmax(head(weights, obs)), np.asarray(action)[..., None], -1)[..., 0]
+        return np.take_along_axis(_log_softmax(actor_output(weights, obs)), np.asarray(action)[..., None], -1)[..., 0]
     std = np.exp(weights["log_std"])
-    density = np.exp(-(((action - head(weights, obs)) / std) ** 2) / 2) / (std * np.sqrt(2 * np.pi))
+    density = np.exp(-(((action - actor_output(weights, obs)) / std) ** 2) / 2) / (std * np.sqrt(2 * np.pi))
     return np.log(density).sum(-1)
 
 
 def greedy(weights: Weights, obs: np.ndarray) -> np.ndarray:
     """The most probable action."""
-    out = head(weights, obs)
+    out = actor_output(weights, obs)
     return out if "log_std" in weights else out.argmax(-1)
 
 
@@ -47,7 +47,7 @@ def entropy(weights: Weights, obs: np.ndarray) -> float:
     """Mean over observations of -sum p log p, or of sum log(sigma sqrt(2 pi e))."""
     if "log_std" in weights:
         return float(np.log(np.exp(weights["log_std"]) * np.sqrt(2 * np.pi * np.e)).sum())
-    log_p = _log_softmax(head(weights, obs))
+    log_p = _log_softmax(actor_output(weights, obs))
     return float(-(np.exp(log_p) * log_p).sum(-1).mean())
 
 
@@ -92,7 +92,7 @@ def value_objective(weights: Weights, minibatch: Minibatch) -> tuple[float, Weig
 
 
 def policy_step(weights: Weights, minibatch: Minibatch, config: Config) -> tuple[Weights, Metrics]:
-    """Weights and the policy's Adam after one step, and what is said of it."""
+    """Weights and the policy's Adam after one step, and its metrics."""
     loss, gradient = policy_objective(weights, minibatch)
     moved = weights | _adam(weights, gradient, "actor_adam", config.actor_learning_rate, config)
     log_ratio = log_prob(moved, minibatch.obs, minibatch.action) - minibatch.log_prob
@@ -105,7 +105,7 @@ def policy_step(weights: Weights, minibatch: Minibatch, config: Config) -> tuple
 
 
 def value_step(weights: Weights, minibatch: Minibatch, config: Config) -> tuple[Weights, Metrics]:
-    """Weights and the value's Adam after one step, and what is said of it."""
+    """Weights and the value's Adam after one step, and its metrics."""
     loss, gradient = value_objective(weights, minibatch)
     moved = weights | _adam(weights, gradient, "critic_adam", config.critic_learning_rate, config)
     return moved, {"value_loss": loss, "critic_grad_norm": global_norm(gradient)}

@@ -161,18 +161,18 @@ def _vpg(config: Any, batch: Any) -> Any:
 
 def _dqn(config: Any, batch: Any) -> Any:
     """The rows of the rollout over and over."""
-    from benchback.algorithms.offpolicy import remembered
+    from benchback.algorithms.offpolicy import to_experience
 
-    rows = remembered(batch, config)
+    rows = to_experience(batch, config)
     return type(rows)(*(x[_over_and_over(config)] for x in rows))
 
 
 def _td3(config: Any, batch: Any) -> Any:
     """The rows of the rollout over and over; actions serve for noise."""
-    from benchback.algorithms.offpolicy import remembered
+    from benchback.algorithms.offpolicy import to_experience
     from benchback.algorithms.td3.loss import Minibatch
 
-    rows = [x[_over_and_over(config)] for x in remembered(batch, config)]
+    rows = [x[_over_and_over(config)] for x in to_experience(batch, config)]
     return Minibatch(*rows, noise=rows[1])
 
 
