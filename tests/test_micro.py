@@ -103,7 +103,6 @@ def test_every_backend_and_idiom_is_asked_by_default() -> None:
     [({"backends": ["torch"]}, "did you mean"), ({"batches": [0]}, "at least 1"), ({"rounds": 1}, "at least 2")],
 )
 def test_nonsense_is_refused(choice: dict[str, Any], message: str) -> None:
-    given: dict[str, Any] = {"rounds": None} | choice
     with pytest.raises(InputError, match=message):
         study_for(**choice)
 
