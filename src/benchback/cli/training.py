@@ -105,7 +105,7 @@ def run_training(flags: TrainFlags, checkpoint: Any) -> int:
         finished = train_run(
             flags.run,
             out=flags.out,
-            origin=(flags.resume, checkpoint) if checkpoint else None,
+            origin=(flags.resume, checkpoint) if flags.resume and checkpoint else None,
             checkpoint_every=flags.checkpoint_every,
             on_rows=report,
             asked_to_stop=interrupted,
