@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from benchback.agent import Agent, Backend, Weights, network_of
+from benchback.agent import Agent, Backend, Weights, network_of, start
 from benchback.checkpoint import Checkpoint, CheckpointError
 from benchback.errors import InputError
 from benchback.run import Run, build
@@ -35,16 +35,16 @@ def train(run: Run, checkpoint: Checkpoint | None = None) -> Iterator[Progress]:
 
     What cannot run is refused here; the work happens as the iterator is driven.
     """
-    start = checkpoint.iteration if checkpoint else 0
-    remaining = run.config.num_iterations - start
+    iteration = checkpoint.iteration if checkpoint else 0
+    remaining = run.config.num_iterations - iteration
     if remaining < 0 or remaining % run.length:
         raise InputError(
-            f"{start} of {run.config.num_iterations} iterations are done, and programs of {run.length} do not "
+            f"{iteration} of {run.config.num_iterations} iterations are done, and programs of {run.length} do not "
             "lead to the end; choose another --num-iterations, --chunk or --unit"
         )
     agent, backend = build(run)
     state = start(agent, run.seed, transplantable(run, checkpoint) if checkpoint else None)
-    return _loop(run, agent, backend, state, start)
+    return _loop(run, agent, backend, state, iteration)
 
 
 def _loop(run: Run, agent: Agent, backend: Backend, state: Any, iteration: int) -> Iterator[Progress]:
