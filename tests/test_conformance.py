@@ -2,7 +2,7 @@
 
 A subject says what is known of an environment; everything else is asked through `Env`, so that a suite joins by a line
 in SUBJECTS, and by a function in LIBRARIES that steps the library directly. What is special about environments that
-live in Python, the transitions of their libraries among it, is in test_host_envs.py.
+live in Python, the transitions of their libraries among it, is in test_python_envs.py.
 """
 
 import subprocess
