@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import psutil
 
+from benchback.checkpoint import write_atomically
 from benchback.errors import InputError
 
 PROC, SYS = Path("/proc"), Path("/sys")
@@ -180,11 +181,9 @@ def cache_folder(name: str) -> Path:
 
 def keep(path: Path, text: str) -> None:
     """Write a file of the cache, whole or not at all; a home that cannot be written costs time and nothing else."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.new")
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_text(text)
-        draft.replace(path)
+        write_atomically(path, text)
 
 
 def variables(threads: int, caches: str | Path, device: str = "cpu") -> dict[str, str]:
