@@ -306,8 +306,8 @@ def _cgroup(controller: str, file: str) -> Path:
         controllers, _, group = rest.partition(":")
         if controllers and controller not in controllers.split(","):
             continue
-        # Version 1 mounts a folder per controller or set of them. In a container the group is named as the host sees
-        # it, and mounted at the top.
+        # Version 1 mounts a folder per controller or set of them. In a container the group is named as it is
+        # outside, and mounted at the top.
         bases = (root / controller, root / controllers) if controllers else (root,)
         for place in (path for base in bases for path in (base / group.lstrip("/"), base)):
             if (place / file).is_file():
