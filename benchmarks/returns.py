@@ -53,7 +53,7 @@ for seed in range(seeds):
 def returns(code: str, work: Workload, seeds: int) -> np.ndarray:
     """The final return of every seed, from one process."""
     iterations = STEPS // work.config.batch_size
-    flat = work.shortened(iterations).to_dict(0)
+    flat = work.shortened(iterations).to_dict() | {"seed": 0}
     command = [sys.executable, "-c", code, json.dumps(flat), str(seeds), str(round(TAIL_SHARE * iterations))]
     process = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(PROGRAMS))
     return np.array([float(line) for line in process.stdout.split()])

@@ -20,6 +20,7 @@ from benchback.measure.peers.environments import Environment, Unavailable, insta
 from benchback.measure.peers.launch import differences, parse_outcome, program_of
 from benchback.measure.peers.sides import BASELINES, PROGRAMS, Side
 from benchback.measure.peers.work import told
+from benchback.measure.results import open_trainings
 from benchback.measure.store import open_store
 from benchback.measure.verify import verify
 from benchback.measure.wire import Garbled, Reader
@@ -141,6 +142,13 @@ def test_failing_sides_are_reported_and_the_others_go_on(tmp_path: Path, side: C
         assert lines[name]["ratios"] == {}
     json.dumps(list(lines.values()), allow_nan=False)
     assert verify(path) == []
+
+
+def test_a_store_of_peers_has_no_report(tmp_path: Path, side: Callable[..., Side]) -> None:
+    side("good", own=True)
+    compared(tmp_path / "peers.sqlite", ["good"], blocks=1)
+    with pytest.raises(InputError, match="kind peer and reports are about trainings"):
+        open_trainings(tmp_path / "peers.sqlite")
 
 
 def test_a_side_that_fails_twice_is_not_run_again(tmp_path: Path, side: Callable[..., Side]) -> None:

@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import yaml
 
 from benchback import registry
 from benchback.errors import InputError
-from benchback.measure.record import Cell
+from benchback.measure.record import Cell, digest
 from benchback.measure.study import Product, Study, load, names, scaled, select
 from benchback.run import Run
 
@@ -422,3 +422,19 @@ for name in study.names():
 assert not {"jax", "torch", "flax", "gymnax"} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_training_is_named_as_before_there_were_other_kinds() -> None:
+    (cell, *_) = load("smoke").cells
+    body = {name: x for name, x in asdict(cell).items() if name != "kind"}
+    assert cell.to_dict() == body
+    assert cell.id == digest(body)
+    assert Cell.from_dict(body) == cell
+    assert replace(cell, kind="peer").id != cell.id
+
+
+def test_a_study_file_is_about_trainings(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(YAML + "kind: operations\n")
+    with pytest.raises(InputError, match="kind=operations has a verb of its own"):
+        load(path)

@@ -7,6 +7,8 @@ JSON in its header. Nothing here can execute code: there is no pickle and no tor
 import hashlib
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,12 +54,19 @@ def write(path: Path, checkpoint: Checkpoint) -> None:
 
 def write_atomically(path: Path, data: bytes | str) -> None:
     """Write a file so that after a crash at any moment `path` holds the old or the new content, whole."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.new")
+    with replacing(path) as draft, draft.open("wb") as file:
+        file.write(data.encode() if isinstance(data, str) else data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A draft beside `path` that takes its place when the context ends well; if it does not, nothing is left of it."""
+    # The suffix stays: there are programs that go by it.
+    draft = path.with_name(f".{path.stem}.{os.getpid()}.new{path.suffix}")
     try:
-        with draft.open("wb") as file:
-            file.write(data.encode() if isinstance(data, str) else data)
-            file.flush()
-            os.fsync(file.fileno())
+        yield draft
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)

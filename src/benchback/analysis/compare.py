@@ -21,7 +21,8 @@ from benchback.analysis.table import Source, frame, keys
 from benchback.errors import InputError
 from benchback.measure.metrics import FIGURES
 from benchback.measure.record import Cell
-from benchback.measure.store import Store, open_store
+from benchback.measure.results import open_trainings
+from benchback.measure.store import Store
 from benchback.stats import Comparison, Measured
 from benchback.stats.ratios import Estimate, detectable, interval
 from benchback.stats.verdicts import MARGIN, p_difference, p_equivalence
@@ -70,7 +71,7 @@ def side(given: str) -> Side:
 
 def compare(before: Side, after: Side, margin: float = MARGIN) -> Compared:
     """Every cell that both have, for every figure, as times that the second takes of what the first takes."""
-    with open_store(before.path, readonly=True) as first, open_store(after.path, readonly=True) as second:
+    with open_trainings(before.path) as first, open_trainings(after.path) as second:
         groups = [_groups(store, at) for store, at in ((first, before), (second, after))]
         machines = [_machine(store, at) for store, at in ((first, before), (second, after))]
         if before.variant and after.variant and before.path == after.path and before.stratum == after.stratum:

@@ -52,7 +52,7 @@ class ImportFlags:
 def report(arguments: list[str]) -> int:
     from benchback.analysis.costs import read_env_times
     from benchback.cli.show_reporting import print_report
-    from benchback.measure.store import open_store
+    from benchback.measure.results import open_trainings
     from benchback.report.render import render
 
     if arguments and arguments[0] in ("-h", "--help"):
@@ -63,8 +63,8 @@ def report(arguments: list[str]) -> int:
     out = flags.out or path.with_name(f"{path.stem}-report")
     times = None if flags.env_times is None else read_env_times(flags.env_times)
     with ExitStack() as opened:
-        store = opened.enter_context(open_store(path, readonly=True))
-        other = flags.against and opened.enter_context(open_store(flags.against, readonly=True))
+        store = opened.enter_context(open_trainings(path))
+        other = flags.against and opened.enter_context(open_trainings(flags.against))
         files = render(store, out, seed=flags.seed, images=flags.images, against=other, env_times=times)
     print_report(files, flags.json)
     return 0

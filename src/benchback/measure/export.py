@@ -5,12 +5,12 @@ File names never derive from what is stored, and text that a spreadsheet would t
 
 import csv
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+from benchback.checkpoint import replacing
 from benchback.errors import InputError
 from benchback.measure.record import Attempt, Cell, Slot, canonical
 from benchback.measure.store import Store
@@ -45,12 +45,8 @@ def export(store: Store, out: Path, format: str) -> list[Path]:
 
 
 def _replaced(path: Path, write: Callable[[Path], None]) -> Path:
-    draft = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
+    with replacing(path) as draft:
         write(draft)
-        os.replace(draft, path)
-    finally:
-        draft.unlink(missing_ok=True)
     return path
 
 

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import psutil
 
+from benchback.checkpoint import write_atomically
 from benchback.errors import InputError
 
 PROC, SYS = Path("/proc"), Path("/sys")
@@ -180,11 +181,9 @@ def cache_folder(name: str) -> Path:
 
 def keep(path: Path, text: str) -> None:
     """Write a file of the cache, whole or not at all; a home that cannot be written costs time and nothing else."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.new")
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_text(text)
-        draft.replace(path)
+        write_atomically(path, text)
 
 
 def variables(threads: int, caches: str | Path, device: str = "cpu") -> dict[str, str]:
@@ -307,8 +306,8 @@ def _cgroup(controller: str, file: str) -> Path:
         controllers, _, group = rest.partition(":")
         if controllers and controller not in controllers.split(","):
             continue
-        # Version 1 mounts a folder per controller or set of them. In a container the group is named as the host sees
-        # it, and mounted at the top.
+        # Version 1 mounts a folder per controller or set of them. In a container the group is named as it is
+        # outside, and mounted at the top.
         bases = (root / controller, root / controllers) if controllers else (root,)
         for place in (path for base in bases for path in (base / group.lstrip("/"), base)):
             if (place / file).is_file():

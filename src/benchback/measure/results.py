@@ -1,11 +1,29 @@
 """What came of a campaign's slots: the attempts that settled them, and the time of an iteration in each."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
+from benchback.errors import InputError
 from benchback.measure.metrics import stopping_metric
 from benchback.measure.policy import accepted_attempt
 from benchback.measure.record import Attempt, Slot
-from benchback.measure.store import Store
+from benchback.measure.store import Store, open_store
+
+
+def open_trainings(path: Path) -> Store:
+    """The store at `path`, read-only; refused unless its cells are trainings, which is what reports are about."""
+    store = open_store(path, readonly=True)
+    try:
+        kinds = sorted({cell.kind for cell in store.cells().values()} - {"training"})
+        if kinds:
+            raise InputError(
+                f"{path} holds runs of kind {', '.join(kinds)} and reports are about trainings; "
+                "run its own verb again for its tables, or export it"
+            )
+    except BaseException:
+        store.close()
+        raise
+    return store
 
 
 def results(store: Store) -> list[tuple[Slot, Attempt]]:

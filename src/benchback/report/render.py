@@ -6,7 +6,6 @@ The same store and seed give the same bytes: nothing of the time, the place or t
 import csv
 import io
 import json
-import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,6 +16,7 @@ from altair.utils.schemapi import debug_mode
 
 from benchback.analysis import claims, diagnostics, overheads, progress
 from benchback.analysis.table import Source, read, runs_table
+from benchback.checkpoint import replacing
 from benchback.errors import InputError
 from benchback.measure.export import harmless
 from benchback.measure.machine import allowed_processors
@@ -136,12 +136,8 @@ def _beside(source: Source, other: Source) -> pl.DataFrame:
 def _write(path: Path, content: bytes) -> Path:
     """The file, complete or not there."""
     path.parent.mkdir(exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
+    with replacing(path) as draft:
         draft.write_bytes(content)
-        os.replace(draft, path)
-    finally:
-        draft.unlink(missing_ok=True)
     return path
 
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchback.checkpoint import write_atomically
+
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #1b1f24;
   background: #fff }
@@ -27,8 +29,8 @@ APART = (
 def write(found: dict[str, Any], out: Path) -> dict[str, Path]:
     """summary.html and profile.json in the folder `out`."""
     files = {"page": out / "summary.html", "json": out / "profile.json"}
-    files["page"].write_text(page(found))
-    files["json"].write_text(json.dumps(found, indent=1))
+    write_atomically(files["page"], page(found))
+    write_atomically(files["json"], json.dumps(found, indent=1))
     return files
 
 

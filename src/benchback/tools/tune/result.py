@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from benchback.checkpoint import write_atomically
 from benchback.measure.record import Record
 from benchback.measure.results import results
 from benchback.measure.store import Store
@@ -84,9 +85,9 @@ def write(lines: Sequence[Line], tuning: Study, out: Path) -> list[Path]:
     best = best_run(lines, tuning)
     if best is not None:
         paths += [out / "best.yaml", out / "scores.svg", out / "scores.png"]
-        paths[1].write_text(_heading(lines[0], tuning) + yaml.safe_dump(best, sort_keys=False))
+        write_atomically(paths[1], _heading(lines[0], tuning) + yaml.safe_dump(best, sort_keys=False))
         for path, drawn in zip(paths[2:], draw(specification(lines, tuning.name)), strict=True):
-            path.write_bytes(drawn)
+            write_atomically(path, drawn)
     return paths
 
 
