@@ -16,9 +16,11 @@ from typing import Any
 import pytest
 from synthetic import Shape, build
 
+from benchback.analysis.claims import all_claims
+from benchback.analysis.reader import read
 from benchback.report.chart import rows_of, specification, unfiltered
 from benchback.report.page import rounded_table
-from benchback.report.render import figures_of, read, tables_of
+from benchback.report.render import charts_of, tables_of
 
 GOLDEN = Path(__file__).parent / "golden"
 RENEW = bool(os.environ.get("BENCHBACK_RENEW_GOLDEN"))
@@ -34,7 +36,7 @@ def figures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, dict
     """Every figure as it would be drawn."""
     with build(tmp_path_factory.mktemp("golden") / "golden.sqlite", SHAPE) as store:
         source = read(store)
-        tables = {name: rounded_table(table) for name, table in tables_of(source).items()}
+        tables = {name: rounded_table(table) for name, table in tables_of(source, all_claims(source)).items()}
         yield {
             figure.id: {
                 "title": figure.title,
@@ -42,7 +44,7 @@ def figures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, dict
                 "chart": None if figure.chart is None else specification(figure, source.orders),
                 "rows": some_rows(figure, tables),
             }
-            for figure in figures_of(source)
+            for figure in charts_of(source)
             if figure.data != "machines"
         }
 
@@ -98,6 +100,6 @@ def test_a_changed_figure_is_noticed(figures: dict[str, dict[str, Any]]) -> None
 def test_every_chart_is_valid_vega_lite(tmp_path: Path) -> None:
     shape = Shape(("CartPole-v1",), ("small",), ("linen", "nnx"), 12, 2)
     with build(tmp_path / "valid.sqlite", shape) as store:
-        for figure in figures_of(read(store)):
+        for figure in charts_of(read(store)):
             if figure.chart is not None:
                 figure.chart.to_dict(validate=True)

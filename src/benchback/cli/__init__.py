@@ -1,4 +1,4 @@
-"""The command line: verbs only. Parses, calls, prints; frameworks are imported by the verbs that need them."""
+"""The command line: each verb with its printing. Frameworks are imported by the verbs that need them."""
 
 import sys
 from importlib import import_module
@@ -49,18 +49,18 @@ VERBS = {
     "peers": ("comparing", "peers"),
     "micro": ("comparing", "micro"),
     "scale": ("comparing", "scale"),
-    "plan": ("campaigns", "plan"),
-    "run": ("campaigns", "run"),
-    "status": ("campaigns", "status"),
-    "list-runs": ("campaigns", "list_runs"),
-    "show": ("campaigns", "show_run"),
-    "verify": ("campaigns", "verify"),
-    "export": ("campaigns", "export"),
+    "plan": ("planning", "plan"),
+    "run": ("running", "run"),
+    "status": ("stores", "status"),
+    "list-runs": ("stores", "list_runs"),
+    "show": ("stores", "show_run"),
+    "verify": ("stores", "verify"),
+    "export": ("stores", "export"),
     "report": ("reporting", "report"),
     "compare": ("reporting", "compare"),
     "import": ("reporting", "import_results"),
-    "doctor": ("campaigns", "doctor"),
-    "envs": ("campaigns", "environments"),
+    "doctor": ("machines", "doctor"),
+    "envs": ("machines", "environments"),
 }
 """Verb -> (module beside this one, function of the arguments that returns an exit code)."""
 

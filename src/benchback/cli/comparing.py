@@ -113,7 +113,7 @@ def parity(arguments: list[str]) -> int:
 
 def peers(arguments: list[str]) -> int:
     from benchback.cli.show_comparisons import print_peers
-    from benchback.cli.show_tables import measuring
+    from benchback.cli.tables import measuring
     from benchback.measure import peers
 
     flags = parse(PeersFlags, arguments, "peers")
@@ -128,7 +128,7 @@ def peers(arguments: list[str]) -> int:
 
 def micro(arguments: list[str]) -> int:
     from benchback.cli.show_comparisons import print_micro
-    from benchback.cli.show_tables import measuring
+    from benchback.cli.tables import measuring
     from benchback.measure import micro
 
     flags = parse(MicroFlags, arguments, "micro")
@@ -147,7 +147,7 @@ def micro(arguments: list[str]) -> int:
 
 def scale(arguments: list[str]) -> int:
     from benchback.cli.show_comparisons import print_scale
-    from benchback.cli.show_tables import measuring
+    from benchback.cli.tables import measuring
     from benchback.measure import scale
 
     flags = parse(ScaleFlags, arguments, "scale")

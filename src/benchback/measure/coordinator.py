@@ -19,7 +19,7 @@ from typing import Any
 from benchback import __version__, envs
 from benchback.errors import InputError
 from benchback.measure import gate, machine, plan
-from benchback.measure.metrics import deciding
+from benchback.measure.metrics import stopping_metric
 from benchback.measure.policy import kept
 from benchback.measure.process import Ended, Interrupted, run_cell
 from benchback.measure.record import Attempt, Cell, Record, Slot
@@ -301,7 +301,7 @@ def block_times(store: Store, stratum: int) -> dict[str, dict[int, float]]:
     found: dict[str, dict[int, float]] = {}
     for slot, attempt in results(store):
         if slot.stratum == stratum and attempt.record is not None:
-            found.setdefault(slot.cell, {})[slot.block] = deciding(attempt.record)
+            found.setdefault(slot.cell, {})[slot.block] = stopping_metric(attempt.record)
     return found
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import altair as alt
 
 from benchback.analysis.diagnostics import ledger_fields
-from benchback.analysis.table import Source
+from benchback.analysis.source import Source
 from benchback.report.chart import APART, WIDTH, Figure, chart, colour, tips
 from benchback.report.charts_parts import NAMES
 from benchback.report.charts_speed import CLAIM_COLUMNS, forest_chart

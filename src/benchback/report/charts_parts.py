@@ -4,7 +4,7 @@ from typing import Any
 
 import altair as alt
 
-from benchback.analysis.table import Source
+from benchback.analysis.source import Source
 from benchback.report.chart import APART, Figure, chart, colour, log, tips
 from benchback.report.rows import by_part, height, row_axis, row_names, spread
 

@@ -1,11 +1,11 @@
-"""Sections 2 and 3: forest plots, totals, pairs, two stores; the parts of a run are in `figures_parts`."""
+"""Sections 2 and 3: forest plots, totals, pairs, two stores; the parts of a run are in `charts_parts`."""
 
 from typing import Any
 
 import altair as alt
 
-from benchback.analysis.table import Source
-from benchback.measure.metrics import FIGURES
+from benchback.analysis.source import Source
+from benchback.measure.metrics import METRICS
 from benchback.report import charts_parts
 from benchback.report.chart import APART, VERDICTS, WIDTH, Figure, chart, colour, log, tips
 from benchback.report.charts_parts import NAMES
@@ -36,7 +36,7 @@ WORDS = 310
 def forest(source: Source) -> list[Figure]:
     """One forest plot for each figure of a run."""
     made = []
-    for name, words in FIGURES.items():
+    for name, words in METRICS.items():
         needs = "Needs runs with sync timing in unit phase." if name in ("rollout", "update") else ""
         caption = (
             f"How many times as long as the reference each variant takes: {words}. Left of the line at 1 is faster; "

@@ -5,7 +5,7 @@ from typing import Any
 import altair as alt
 
 from benchback.analysis.progress import CHANGE, STEADY
-from benchback.analysis.table import Source
+from benchback.analysis.source import Source
 from benchback.report.chart import APART, WIDTH, Figure, backend_scale, chart, colour, log, shape, tips
 from benchback.report.rows import WORDED, panels, row_axis, row_height, row_names, small_axis
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchback.analysis.wording import ratio_text
+
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #1b1f24;
   background: #fff }
@@ -78,7 +80,7 @@ def _phases(times: dict[str, float]) -> str:
 def _updates(found: dict[str, Any]) -> str:
     first, second = found["between"]
     cells = [
-        (row["what"], *(milliseconds(x) for x in row["seconds"]), html.escape(ratio_text(row))) for row in found["rows"]
+        (row["what"], *(milliseconds(x) for x in row["seconds"]), html.escape(ratio_cell(row))) for row in found["rows"]
     ]
     heading = f"<h2>Updates alone: {html.escape(first)} and {html.escape(second)}</h2>"
     return heading + _table(("the clock runs", f"{first} ms", f"{second} ms", "ratio"), cells)
@@ -124,7 +126,6 @@ def share(part: float | None) -> str:
     return "-" if part is None else f"{part:.1%}".replace("%", " %")
 
 
-def ratio_text(row: dict[str, Any]) -> str:
-    """`0.22 [0.20, 0.24]`."""
-    interval = "" if row["low"] is None else f" [{row['low']:.3g}, {row['high']:.3g}]"
-    return f"{row['ratio']:.3g}{interval}"
+def ratio_cell(row: dict[str, Any]) -> str:
+    """The ratio of a row with its interval."""
+    return ratio_text(row["ratio"], row["low"], row["high"])

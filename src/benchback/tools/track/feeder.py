@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchback.analysis.reader import stored_attempts
 from benchback.errors import InputError
 from benchback.measure.process import Interrupted, output_of
 from benchback.measure.record import Attempt, Cell, Slot
@@ -51,12 +52,10 @@ class Feeder:
 
     def catch_up(self) -> None:
         """Feed every run that is in the store and not with all trackers yet."""
-        cells, slots = self.store.cells(), {slot.id: slot for slot in self.store.slots()}
-        for attempt in self.store.attempts():
+        for stored in stored_attempts(self.store):
             if self.asked_to_stop():
                 return
-            slot = slots[attempt.slot]
-            self.finished(slot, cells[slot.cell], attempt)
+            self.finished(*stored)
 
     def finished(self, slot: Slot, cell: Cell, attempt: Attempt) -> None:
         """Feed the run to every tracker that does not have it."""

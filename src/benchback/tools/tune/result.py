@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from benchback.measure.coordinator import results
+from benchback.analysis.reader import accepted_attempts, stored_attempts
 from benchback.measure.record import Record
 from benchback.measure.store import Store
 from benchback.measure.study import Study
@@ -34,10 +34,10 @@ def lines_of(store: Store, tuning: Study) -> list[Line]:
     """A line per point, best mean first; points that lack a seed come after those that have all, whatever they got."""
     stratum = len(store.strata()) - 1
     found: dict[str, dict[int, float | None]] = {}
-    for slot, attempt in results(store):
-        if slot.stratum == stratum and attempt.record is not None:
+    for slot, _, attempt in accepted_attempts(store, stratum):
+        if attempt.record is not None:
             found.setdefault(slot.cell, {})[slot.block] = score(attempt.record)
-    errors = {attempt.slot.partition("/")[0]: attempt.detail for attempt in store.attempts() if attempt.outcome != "ok"}
+    errors = {slot.cell: attempt.detail for slot, _, attempt in stored_attempts(store) if attempt.outcome != "ok"}
     varied = list(tuning.products[0].rows())
     lines = [
         _line(entry.index, _set_by(tuning, varied[entry.index]), found.get(entry.cell.id, {}))

@@ -61,3 +61,10 @@ def table(title: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]])
 def jsonable(row: dict[str, Any]) -> dict[str, Any]:
     """The row with NaN, which JSON does not know, as null."""
     return {name: None if isinstance(x, float) and not math.isfinite(x) else x for name, x in row.items()}
+
+
+def hours(seconds: float) -> str:
+    """`42 s`, `12 min` or `3.4 h`."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
