@@ -33,7 +33,7 @@ SMALL = Shape(("CartPole-v1", "Acrobot-v1"), ("small",), ("linen", "nnx", "haiku
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     path = tmp_path_factory.mktemp("analysis") / "small.sqlite"
-    build(path, SMALL, 30).close()  # haiku fails on Acrobot, and the last runs have not been made
+    build(path, SMALL, 22).close()  # haiku fails on Acrobot, and the last runs have not been made
     with open_store(path, readonly=True) as opened:
         yield opened
 

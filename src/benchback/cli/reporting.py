@@ -127,7 +127,7 @@ def print_comparison(found: "Compared", before: str, after: str, as_json: bool) 
         summary |= {"changed": found.changed, "rows": [jsonable(row) for row in rows], "overall": overall(found.rows)}
         print(json.dumps(summary, indent=2))
         return
-    columns = ("variant", "env", "model", "timing", "figure", "before s", "after s", "after / before")
+    columns = ("variant", "env", "model", "timing", "metric", "before s", "after s", "after / before")
     lines = [_comparison_line(row) for row in rows[:MOST_ROWS]]
     Console().print(table("times as long as before, regressions first", columns, lines))
     if len(rows) > MOST_ROWS:
@@ -162,7 +162,7 @@ def print_imported(
         return
     print(f"{len(runs)} runs; speed-ups as published: over all pairs of runs, without an interval")
     models = list(dict.fromkeys(str(row["model"]) for row in speedups))
-    columns = ("machine", "timing", "figure", "from → to", *models)
+    columns = ("machine", "timing", "metric", "from → to", *models)
     Console().print(
         table("speed-up by model: geometric mean / median (pairs)", columns, _speedup_lines(speedups, models))
     )

@@ -1,4 +1,4 @@
-"""What all figures have in common: data and words beside a chart, colours, and what is seen at first."""
+"""Shared by all charts: data, caption, colours, and the rows that are shown before anything is chosen."""
 
 import json
 from collections.abc import Mapping
