@@ -396,7 +396,7 @@ def test_compare_finds_a_regression_and_names_it_first(tmp_path: Path, benchback
     paths = [tmp_path / "before.sqlite", tmp_path / "after.sqlite"]
     build(paths[0], shape).close()
     build(paths[1], Shape(**{**vars(shape), "speed": 1.2, "seed": 1})).close()
-    found = compare.compare(*(compare.Side(path) for path in paths))
+    found = compare.compare(compare.Side(paths[0]), compare.Side(paths[1]))
     first = found.rows.to_dicts()[0]
     assert first["regression"]
     assert first["backend"] == "pytorch"

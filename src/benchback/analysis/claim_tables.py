@@ -33,7 +33,7 @@ def claim_row(claim: Claim) -> dict[str, Any]:
 
 
 def pairs_table(source: Source) -> pl.DataFrame:
-    """Each variant against each other in every cell: the ratio of the blocks, for total and steady time."""
+    """Each variant against each other in every cell, by every metric."""
     rows = []
     for groups in source.settings.values():
         for group in groups:
@@ -65,7 +65,7 @@ def _pair(first: Cell, second: Cell) -> dict[str, str]:
 
 
 def short(cell: Cell) -> str:
-    """The backend, with what tells it from its own other variants only where it is not the ordinary one."""
+    """The variant, without its unit where that is `phase`."""
     return cell.variant.removesuffix("/phase")
 
 

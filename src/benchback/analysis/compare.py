@@ -1,4 +1,4 @@
-"""Two stores, strata or variants side by side: what became slower first.
+"""Comparison of two stores, strata or variants; regressions come first.
 
 Runs of two stores share no blocks, so their logarithms are compared by Welch's t; two variants of one store are
 compared block by block, as in a report.
@@ -40,12 +40,12 @@ class Side:
 
 @dataclass(frozen=True)
 class Compared:
-    """What came of a comparison."""
+    """The rows of a comparison, and what else differs."""
 
     rows: pl.DataFrame
     """Regressions first."""
     changed: dict[str, tuple[Any, Any]]
-    """What of the machines differs: name -> before and after."""
+    """Facts about the machines that differ: name -> before and after."""
     unmatched: int
     """Cells that only one side has."""
 
@@ -69,7 +69,7 @@ def side(given: str) -> Side:
 
 
 def compare(before: Side, after: Side, margin: float = MARGIN) -> Compared:
-    """Every cell that both have, by every metric, as times that the second takes of what the first takes."""
+    """Every cell that both have, by every metric: the ratio of the second's time to the first's."""
     with open_store(before.path, readonly=True) as first, open_store(after.path, readonly=True) as second:
         sources = [_read(store, at) for store, at in ((first, before), (second, after))]
         machines = [_machine(store, at) for store, at in ((first, before), (second, after))]

@@ -1,4 +1,4 @@
-"""Cells that do the same work, with what their runs came to; which of them may be pooled, and against whom."""
+"""Groups of cells that do the same work, their outcomes, what may be pooled, and the reference of each."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +9,7 @@ from benchback.stats import Measured
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one slot of the schedule came to."""
+    """Metrics, ledger and return of one slot of the schedule."""
 
     block: int
     metrics: Mapping[str, Measured]

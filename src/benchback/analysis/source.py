@@ -47,7 +47,7 @@ class Sampled:
 
 @dataclass(frozen=True)
 class SlotRun:
-    """One slot of the schedule and what it came to."""
+    """One slot of the schedule with its outcome."""
 
     slot: Slot
     cell: Cell

@@ -28,7 +28,7 @@ usage: benchback VERB [options]        benchback VERB --help for the options of 
   list-runs STORE    every attempt; show STORE RUN for one of them with all its samples
   verify STORE       whether a store can be believed: checksums, ledgers, seeds
   export STORE       runs and samples as csv, json or parquet
-  report STORE       the verdict as one offline page, with every figure and table as files
+  report STORE       the verdict as one offline page, with every chart and table as files
   compare A B        two stores, strata or variants side by side; exit 1 if something got slower
   import FILE        results of benchback-rl, its tables by its own formulas
   doctor             whether this machine can measure, and what to change

@@ -1,4 +1,4 @@
-"""What came of a campaign: medians of every variant, and claims against the reference."""
+"""The outcome of a campaign: medians of every variant, and claims against the reference."""
 
 import json
 from collections.abc import Mapping, Sequence

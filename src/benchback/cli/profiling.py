@@ -1,4 +1,4 @@
-"""The verb that says where an iteration's time goes."""
+"""`benchback profile`: where an iteration's time goes."""
 
 import json
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ class ProfileFlags(Generic[Config]):
 def profile(arguments: list[str]) -> int:
     from benchback import registry, run_dir
     from benchback.run import Run
-    from benchback.tools.profile import Plan, default_out, profile
+    from benchback.tools.profile import ProfilePlan, default_out, profile
 
     algorithm = "ppo"
     if arguments and not arguments[0].startswith("-"):
@@ -55,7 +55,7 @@ def profile(arguments: list[str]) -> int:
     flags = parse(flags_type, arguments, f"profile {algorithm}", default)
     if flags.compare is not None:
         registry.choose("backend", flags.compare, registry.BACKENDS)
-    plan = Plan(flags.run, flags.warmup, flags.iterations, flags.compare)
+    plan = ProfilePlan(flags.run, flags.warmup, flags.iterations, flags.compare)
     limit_threads(flags.threads)
     allow_precision(flags.run)
     with measuring() as progress:

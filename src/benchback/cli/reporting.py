@@ -1,4 +1,4 @@
-"""Verbs about what came of campaigns: report, compare, and results of earlier work."""
+"""Verbs about results: `report`, `compare`, and `import` for those of earlier work."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ MOST_ROWS = 60
 
 @dataclass(frozen=True)
 class ReportFlags:
-    """Write the report of a store: one offline HTML page, figures as PNG and SVG, tables as Markdown, CSV and JSON."""
+    """Write the report of a store: one offline HTML page, charts as PNG and SVG, tables as Markdown, CSV and JSON."""
 
     out: Path | None = None
     """Folder to write to; by default STORE-report beside the store."""
@@ -36,7 +36,7 @@ class ReportFlags:
     seed: int = 0
     """Seed of the bootstrap intervals."""
     images: bool = True
-    """Write the figures as files, too."""
+    """Write the charts as files, too."""
     json: bool = False
     """Print JSON."""
 
@@ -118,7 +118,7 @@ def print_report(files: Sequence[Path], as_json: bool) -> None:
 
 
 def print_comparison(found: "Compared", before: str, after: str, as_json: bool) -> None:
-    """Regressions first; then what of the machines differs."""
+    """Regressions first, then the differences between the machines."""
     from benchback.analysis.compare import overall
 
     rows = found.rows.to_dicts()
@@ -173,7 +173,7 @@ def print_imported(
 
 
 def _speedup_lines(speedups: Sequence[Mapping[str, Any]], models: Sequence[str]) -> list[tuple[str, ...]]:
-    """A line for every machine, timing, figure and pair, with a column for each model, as published."""
+    """A line for every machine, timing, metric and pair, with a column for each model, as published."""
     lines: dict[tuple[str, ...], dict[str, str]] = {}
     for row in speedups:
         place = tuple(escape(str(row[name])) for name in ("machine", "timing", "figure", "pair"))

@@ -1,4 +1,4 @@
-"""The verb that searches for hyper-parameters."""
+"""`benchback tune`: search for hyper-parameters."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -29,7 +29,7 @@ VERDICTS = {
     "no verdict": "cross",
 }
 WIDTH = 640
-"""Of a figure as a file; on the page it is as wide as the page."""
+"""Width of a chart as a file; on the page it is as wide as the page."""
 FILE_FONT = "sans-serif"
 """The one that vl-convert brings along: the same on every machine, and four times as fast as those it must find."""
 APART = ("algorithm", "device", "timing")

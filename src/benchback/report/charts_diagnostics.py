@@ -23,7 +23,7 @@ def section(source: Source) -> list[Figure]:
 
 
 def memory(models: list[str]) -> list[Figure]:
-    """Peaks and slopes."""
+    """Peak memory and its growth."""
     columns = {"variant": "variant", "env": "env", "model": "model", "timing": "timing", "block": "block"}
     host = Figure(
         "memory_host",
@@ -143,7 +143,7 @@ def same(id: str, metric: str) -> Figure:
 
 
 def canary() -> Figure:
-    """A fixed piece of work, over and over."""
+    """Times of the canary, a fixed piece of work, in order."""
     drawn = (
         chart("canary")
         .mark_line(point=alt.OverlayMarkDef(size=14), strokeWidth=1, opacity=0.8)
@@ -174,7 +174,7 @@ WHOLE = "datum.value % 1 ? '' : format(datum.value, 'd')"
 
 
 def failures() -> Figure:
-    """What did not work."""
+    """Failed and repeated attempts."""
     drawn = (
         chart("failures")
         .mark_bar()
@@ -245,7 +245,7 @@ def _bars(field: str, title: str, words: str) -> Any:
 
 
 def provenance() -> Figure:
-    """Where it comes from."""
+    """Campaign, machine and versions."""
     return Figure(
         "provenance",
         11,

@@ -1,4 +1,4 @@
-"""A store becomes a folder: the page, every figure as PNG and SVG, every table as Markdown, CSV and JSON.
+"""Writes a report to a folder: the page, every chart as PNG and SVG, every table as Markdown, CSV and JSON.
 
 The same store and seed give the same bytes: nothing of the time, the place or the order of use enters.
 """
@@ -161,7 +161,7 @@ def _data_files(out: Path, name: str, table: pl.DataFrame) -> list[Path]:
 
 
 def markdown(figure: Figure, table: pl.DataFrame) -> str:
-    """The table beside a figure, as it is before anything is chosen."""
+    """The table beside a chart, as it is before anything is chosen."""
     head = f"# {figure.title}\n\n{figure.caption}\n\n"
     if table.is_empty():
         return f"{head}{figure.missing}\n"

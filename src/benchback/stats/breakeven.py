@@ -1,4 +1,4 @@
-"""After how many iterations a backend that starts slowly has made up for it."""
+"""Break-even: the number of iterations after which a slower start has paid."""
 
 import math
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ class BreakEven:
     low: float | None
     high: float | None
     overtakes: Literal["a", "b"] | None
-    """Who comes from behind."""
+    """The slower starter, where it overtakes."""
     reason: NoBreakEven | None = None
     """Why there is no break-even; None where there is one."""
 

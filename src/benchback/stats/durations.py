@@ -1,4 +1,4 @@
-"""How long the rest of a campaign takes, judging by what is done."""
+"""Time left of a campaign, estimated from the runs that are done."""
 
 import statistics
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""Does memory grow? A slope that a few jumps do not bend."""
+"""Robust slope of a series (Theil and Sen), to tell whether memory grows."""
 
 import math
 from collections.abc import Callable
@@ -33,7 +33,7 @@ class Slope:
 
     @property
     def grows(self) -> bool:
-        """Whether the interval is above nought: a leak."""
+        """Whether the whole interval is above 0: a leak."""
         return self.low > 0
 
 

@@ -35,7 +35,7 @@ PENALTY = 4.0
 FLOOR = 1e-4
 """Smallest noise believed, in log time: what a clock resolves."""
 LAG = 8
-"""Iterations after which noise is taken to have forgotten itself."""
+"""Iterations after which noise is taken to be uncorrelated."""
 MOST_CORRELATED = 0.75
 """More autocorrelation than this is not noise but a level that wanders."""
 WINDOW = 5

@@ -117,7 +117,7 @@ def holm(p_values: ArrayLike) -> NDArray[np.float64]:
 def verdict(
     ratio: float, p: float, p_equivalence: float, *, alpha: float = ALPHA, lower_is_better: bool = True
 ) -> Verdict:
-    """Equivalence first: a difference too small to matter is none, however surely it is there."""
+    """The verdict of two p-values, equivalence first: a difference within the margin is none, however certain."""
     if p_equivalence < alpha:
         return Verdict.EQUIVALENT
     if p < alpha:

@@ -1,4 +1,4 @@
-"""What was found as files: one offline page, and the same as JSON."""
+"""The profile as files: one offline page, and the same as JSON."""
 
 import html
 import json
@@ -99,7 +99,7 @@ def _functions(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table of cells that are HTML; figures stand to the right."""
+    """A table of cells that are HTML; numbers are aligned to the right."""
     head = "".join(f"<th>{column}</th>" for column in columns)
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
@@ -108,8 +108,8 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def _cell(text: str) -> str:
     if text.startswith("<div"):
         return f'<td class="bar">{text}</td>'
-    figure = text.strip("-%., ").replace(",", "").replace(".", "").replace(" ", "").isdigit()
-    return f'<td class="number">{text}</td>' if figure else f"<td>{text}</td>"
+    number = text.strip("-%., ").replace(",", "").replace(".", "").replace(" ", "").isdigit()
+    return f'<td class="number">{text}</td>' if number else f"<td>{text}</td>"
 
 
 def _bar(part: float | None) -> str:

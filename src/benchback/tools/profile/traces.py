@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchback.tools.profile.plan import Plan
+from benchback.tools.profile.plan import ProfilePlan
 from benchback.tools.profile.timing import Steady
 from benchback.train import advance
 
@@ -20,7 +20,7 @@ MOST_FUNCTIONS = 40
 Functions = list[dict[str, Any]]
 
 
-def trace(plan: Plan, steady: Steady, out: Path) -> tuple[Functions, dict[str, Path]]:
+def trace(plan: ProfilePlan, steady: Steady, out: Path) -> tuple[Functions, dict[str, Path]]:
     """The Python functions that took longest, and the files of both profilers."""
     state = steady.whole.init(plan.run.seed, None)
     state = _iterate(steady, state, plan.warmup)

@@ -1,4 +1,4 @@
-"""Between a campaign and its trackers: after each run, and for runs that an earlier coordinator left unfed."""
+"""Feeds the runs of a campaign to its trackers: each when it ends, and those that an earlier process left unfed."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from benchback.tools.track import feed, wandb
 from benchback.tools.track.run import name_of, tracked
 
 FEED_S = 120.0
-"""Most a run may keep its trackers busy; a slow network must not hold up a campaign."""
+"""Time limit of the trackers for a run; a slow network must not hold up a campaign."""
 DOTENV = Path(".env")
 IN_PROCESS = ("csv",)
 COMMAND = (sys.executable, "-m", "benchback.tools.track.feed")
@@ -48,7 +48,7 @@ class Feeder:
     asked_to_stop: Callable[[], bool] = lambda: False
     said: Callable[[str], None] = lambda line: None
     silenced: set[str] = field(default_factory=set)
-    """Trackers whose failure was told already; the store has the others too."""
+    """Trackers whose failure the user has seen; the store has every failure."""
 
     def catch_up(self) -> None:
         """Feed every run that is in the store and not with all trackers yet."""
@@ -77,7 +77,7 @@ class Feeder:
                 self.failed(tracker, slot, fault)
 
     def feed_apart(self, trackers: Sequence[str], request: str) -> dict[str, str]:
-        """Tracker -> what went wrong, or nothing; from a process that is ended when the user asks to stop."""
+        """Tracker -> error, empty if none; from a process that is ended when the user asks to stop."""
         if not trackers:
             return {}
         variables = wandb.variables(os.environ, DOTENV, self.online)

@@ -1,4 +1,4 @@
-"""What came of a tuning: a line per point, best first, and its files. The score is the mean return at the end."""
+"""Results of a tuning: a line per point, best first, and its files. The score is the mean return at the end."""
 
 import csv
 import math
@@ -48,7 +48,7 @@ def lines_of(store: Store, tuning: Study) -> list[Line]:
 
 
 def _set_by(tuning: Study, row: Mapping[str, Any]) -> dict[str, Any]:
-    """What the point sets, and not what all share."""
+    """The fields that a point sets, without those that all share."""
     point = tuning.products[0].axes["point"]
     return {name: row.get(name) for name in dict.fromkeys(name for values in point for name in values)}
 
@@ -116,12 +116,12 @@ def text(value: Any) -> str:
 
 
 def label(values: Mapping[str, Any]) -> str:
-    """What a point sets, in one line."""
+    """The fields that a point sets, in one line."""
     return " ".join(f"{name}={text(x)}" for name, x in values.items())
 
 
 def labels(tuning: Study) -> dict[str, str]:
-    """Cell -> what its point sets, in one line."""
+    """Cell -> the fields that its point sets, in one line."""
     varied = list(tuning.products[0].rows())
     return {entry.cell.id: label(_set_by(tuning, varied[entry.index])) for entry in tuning.entries}
 
