@@ -595,9 +595,7 @@ def test_what_is_never_pooled_is_compared_apart(path: Path, capsys: pytest.Captu
         found = json.loads(capsys.readouterr().out)["claims"]["total"]
         print_outcome(store, as_json=False)
         source = read(store)
-        told = {
-            (row["algorithm"], row["variant"], row["reference"]) for row in claims_table(all_claims(source)).to_dicts()
-        }
+        told = {(x.setting.algorithm, x.variant, x.reference) for x in all_claims(source)}
     assert [(row["setting"].partition(",")[0], row["overall"]["name"]) for row in found] == [
         ("ppo", "nnx/split/phase : linen/jit/phase"),
         ("ppo", "purejax/jit/phase : equinox/flatten/phase"),

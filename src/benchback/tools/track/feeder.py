@@ -46,7 +46,7 @@ class Feeder:
     trackers: Sequence[str]
     online: bool = False
     asked_to_stop: Callable[[], bool] = lambda: False
-    said: Callable[[str], None] = lambda line: None
+    log: Callable[[str], None] = lambda line: None
     silenced: set[str] = field(default_factory=set)
     """Trackers whose failure the user has seen; the store has every failure."""
 
@@ -98,5 +98,5 @@ class Feeder:
             fault = fault.replace(key, "[key]")
         self.store.add_event("tracker", {"tracker": tracker, "slot": slot.id, "failed": fault})
         if tracker not in self.silenced:
-            self.said(f"warning: {tracker} did not take {slot.id} ({fault}); the run itself is stored")
+            self.log(f"warning: {tracker} did not take {slot.id} ({fault}); the run itself is stored")
         self.silenced.add(tracker)
