@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchback import stats
-from benchback.cli.campaigns import on_stop
+from benchback.cli.arguments import on_stop
 from benchback.measure.coordinator import Hooks, open_campaign, work
 from benchback.measure.results import block_times, complete
 from benchback.measure.study import Product, Study

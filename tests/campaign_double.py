@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from worker_double import record
 
-from benchback.cli.campaigns import on_stop
+from benchback.cli.arguments import on_stop
 from benchback.measure import coordinator
 from benchback.measure.coordinator import Hooks
 from benchback.measure.process import Ended, run_cell

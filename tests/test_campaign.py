@@ -22,10 +22,10 @@ import pytest
 from campaign_double import HOOKS, MACHINE, STUDY, modelled, slowly, study, work
 from test_process import double, is_gone, wait_for
 
-from benchback.analysis.claims import claims_table
-from benchback.analysis.comparisons import claims, read_groups
-from benchback.analysis.table import read
-from benchback.cli.show_campaigns import print_outcome
+from benchback.analysis.claims import Claim, all_claims, claims_of
+from benchback.analysis.reader import read
+from benchback.analysis.reasons import ParityNotProven
+from benchback.cli.outcomes import print_outcome
 from benchback.errors import InputError
 from benchback.measure import coordinator, gate
 from benchback.measure.coordinator import open_campaign, owner, owner_is_gone
@@ -36,6 +36,7 @@ from benchback.measure.results import block_times, results
 from benchback.measure.store import Store, open_store
 from benchback.measure.study import Product, Study
 from benchback.measure.verify import verify
+from benchback.stats import NoVerdict
 
 DOUBLE = Path(__file__).parent / "campaign_double.py"
 
@@ -60,7 +61,13 @@ def table(path: Path) -> list[Any]:
         accepted = Counter(attempt.slot for attempt in store.attempts() if is_accepted(attempt))
         assert set(accepted.values()) == {1}
         assert set(accepted) == {slot.id for slot in store.slots()}
-        return [store.slots(), read_groups(store)]
+        return [store.slots(), read(store).groups]
+
+
+def steady_claims(store: Store) -> list[Claim]:
+    """Every variant against the reference, in steady state."""
+    source = read(store)
+    return claims_of(source.parity, source.groups, "steady")
 
 
 def attempts(path: Path) -> dict[str, list[Attempt]]:
@@ -181,9 +188,8 @@ def test_what_fails_is_tried_once_more_and_then_given_up(failures: int, tries: l
         cells = store.cells()
         assert verify(path) == []
         assert store.progress().failed == (len(made) if failures > 1 else 0)
-        rows = claims(store, read_groups(store), "steady")
-        lost = next(row.overall for row in rows if row.overall.name.startswith("nnx"))
-        assert lost.reason.startswith("no cell has two complete blocks") == (failures > 1)
+        lost = next(claim for claim in steady_claims(store) if claim.subject.run["backend"] == "nnx")
+        assert (lost.overall.reason is NoVerdict.NO_CELL) == (failures > 1)
     for slot, done in attempts(path).items():
         expected = tries if cells[slot.split("/")[0]].run["backend"] == "nnx" else ["ok"]
         assert [attempt.outcome for attempt in done] == expected
@@ -293,11 +299,12 @@ def test_parity_is_proven_once_for_a_state_of_the_code(path: Path) -> None:
 def test_a_proof_that_failed_is_tried_anew(path: Path) -> None:
     work(path, replace(HOOKS, prove=lambda *_: {"ppo/linen": "not measured"}))
     with open_store(path, readonly=True) as store:
-        (unproven, *_) = claims(store, read_groups(store), "steady")
-    assert "parity of ppo/nnx: not measured" in str(unproven)
+        (unproven, *_) = steady_claims(store)
+    (gap, *_) = unproven.cells[0].gaps
+    assert gap.causes[0] == ParityNotProven("ppo/nnx", "not measured")
     work(path)
     with open_store(path, readonly=True) as store:
-        assert all(claim.overall.verdict for claim in claims(store, read_groups(store), "steady"))
+        assert all(claim.verdict for claim in steady_claims(store))
 
 
 def test_a_proof_that_is_interrupted_is_not_recorded(path: Path) -> None:
@@ -603,7 +610,7 @@ def covers(row: Any, ratio: float) -> bool:
 
 def test_known_effects_are_recovered(path: Path) -> None:
     with injected(path, 1, 0.005) as store:
-        found = {c.overall.name.split("/")[0]: c.overall for c in claims(store, read_groups(store), "steady")}
+        found = {claim.subject.run["backend"]: claim.overall for claim in steady_claims(store)}
     assert set(found) == set(EFFECTS), "the A/A pair goes by the name of its cell"
     for name, row in found.items():
         assert row.n == 20
@@ -627,13 +634,13 @@ def test_what_is_never_pooled_is_compared_apart(path: Path, capsys: pytest.Captu
         found = json.loads(capsys.readouterr().out)["claims"]["total"]
         print_outcome(store, as_json=False)
         source = read(store)
-        told = {(row["algorithm"], row["variant"], row["reference"]) for row in claims_table(source).to_dicts()}
+        told = {(x.setting.algorithm, x.variant, x.reference) for x in all_claims(source)}
     assert [(row["setting"].partition(",")[0], row["overall"]["name"]) for row in found] == [
         ("ppo", "nnx/split/phase : linen/jit/phase"),
         ("ppo", "purejax/jit/phase : equinox/flatten/phase"),
         ("dqn", "haiku/jit/phase : nnx/split/phase"),
     ]
-    pairs = {(row["setting"].partition(",")[0], *row["overall"]["name"].split(" : ")) for row in found}
+    pairs = {(row["setting"].partition(",")[0], row["variant"], row["reference"]) for row in found}
     assert told == pairs, "the page compares whom the terminal compares"
     assert set(source.references.values()) == {reference for _, _, reference in pairs}
     shown = capsys.readouterr().out
@@ -644,7 +651,7 @@ def test_what_is_never_pooled_is_compared_apart(path: Path, capsys: pytest.Captu
 @pytest.mark.slow
 def test_effects_are_found_and_covered_as_often_as_promised(path: Path) -> None:
     with injected(path, 10, 0.018) as store:
-        rows = {c.overall.name.split("/")[0]: c.cells for c in claims(store, read_groups(store), "steady")}
+        rows = {claim.subject.run["backend"]: claim.cells for claim in steady_claims(store)}
     names = [name for name in EFFECTS if name != "linen"]
     covered = [covers(row, 1 + EFFECTS[name]) for name in names for row in rows[name]]
     assert len(covered) == 40

@@ -14,7 +14,7 @@ import yaml
 from rich.console import Console
 
 from benchback import checkpoint
-from benchback.cli.show_tables import table
+from benchback.cli.tables import table
 
 SMALL = [
     "--num-envs",

@@ -309,4 +309,4 @@ def test_a_run_is_recorded_whole(timing: Timing, unit: str, calls: int) -> None:
     assert 1 << 20 < (record.samples["rss_bytes"][-1] or 0) <= record.memory["peak_rss_bytes"]
     message = json.loads(json.dumps(asdict(record), allow_nan=False))
     assert wire.parse_record(message) == record
-    assert metrics.figures(record)["total"] == record.marks["finished"]
+    assert metrics.run_metrics(record)["total"] == record.marks["finished"]

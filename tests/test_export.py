@@ -12,8 +12,8 @@ import pytest
 from store_writer import attempt_for
 from test_store import CAMPAIGN, CELLS, RUN, slots_of
 
+from benchback.analysis.export import WRITERS, export, harmless
 from benchback.errors import InputError
-from benchback.measure.export import WRITERS, export, harmless
 from benchback.measure.record import Cell
 from benchback.measure.store import Store, create, open_store
 from benchback.measure.verify import verify
@@ -198,7 +198,7 @@ def test_an_empty_campaign_gives_empty_tables(format: str, tmp_path: Path) -> No
 
 def test_batches_make_one_table(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = rows_of(export(store, tmp_path, "parquet")[1])
-    monkeypatch.setattr("benchback.measure.export.BATCH", 3)
+    monkeypatch.setattr("benchback.analysis.export.BATCH", 3)
     assert rows_of(export(store, tmp_path, "parquet")[1]) == whole
 
 

@@ -22,7 +22,7 @@ from benchback.backends import xla
 from benchback.errors import InputError
 from benchback.run import Run, environment
 from benchback.tools import profile
-from benchback.tools.profile import Plan, page, parts, plan, timing
+from benchback.tools.profile import ProfilePlan, page, parts, plan, timing
 
 PARTS = ["environment", "forward", "loss and gradient", "optimiser", "dispatch", "transfer", "remainder"]
 CONFIG = replace(TINY, num_iterations=2, hidden_sizes=(8,))
@@ -35,7 +35,7 @@ RUNS = {
 @cache
 def profiled(backend: str, folder: Path) -> dict[str, Any]:
     """Two steady iterations of a tiny run, whose updates are compared where both backends can play."""
-    wanted = Plan(RUNS[backend], warmup=1, iterations=2, compare="haiku" if backend == "purejax" else None)
+    wanted = ProfilePlan(RUNS[backend], warmup=1, iterations=2, compare="haiku" if backend == "purejax" else None)
     with xla.optimising(False):
         return profile.profile(wanted, folder / backend)
 
@@ -132,7 +132,7 @@ def test_what_settles_is_not_timed() -> None:
 
 
 def test_a_profile_of_a_short_run_does_not_outlast_its_annealing() -> None:
-    wanted = Plan(Run(CONFIG, backend="purejax", unit="chunk", chunk=2), warmup=1, iterations=2)
+    wanted = ProfilePlan(Run(CONFIG, backend="purejax", unit="chunk", chunk=2), warmup=1, iterations=2)
     assert plan.lasting(wanted).config.num_iterations == 2 * (1 + 4 * 2)
     assert str(profile.default_out(wanted.run)) == "runs/profile-ppo-purejax-gymnax-CartPole-v1-jit-chunk"
 
@@ -147,7 +147,7 @@ def test_a_profile_of_a_short_run_does_not_outlast_its_annealing() -> None:
 )
 def test_nonsense_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        Plan(RUNS["purejax"], **changes)
+        ProfilePlan(RUNS["purejax"], **changes)
 
 
 def test_wrong_input_is_one_line(benchback: Callable[..., subprocess.CompletedProcess], tmp_path: Path) -> None:

@@ -16,10 +16,22 @@ import pytest
 from scipy import stats as reference
 
 from benchback import stats
-from benchback.stats import returns
+from benchback.stats import (
+    Gap,
+    Missing,
+    NoBreakEven,
+    NotPositive,
+    NoVerdict,
+    TooFewValues,
+    Unsteady,
+    UnsteadyCause,
+    returns,
+)
 from benchback.stats.verdicts import p_difference
 
 CAMPAIGNS = 1000
+CRASHED = Missing()
+"""Stands for any reason why a run has no value."""
 CV_MEDIAN, CV_HIGH, CV_WORSE = 0.0022, 0.012, 0.02
 SPREAD_OF_CV = math.log(CV_HIGH / CV_MEDIAN) / 1.2816
 """Standard deviation of log CV between cells: the 90th percentile is 1.2816 deviations above the median."""
@@ -131,8 +143,8 @@ def test_a_row_holds_everything() -> None:
     assert row.verdict == "slower"
     assert row.n == 3
     assert None not in (row.ratio, row.low, row.high, row.p, row.p_holm, row.p_equivalence, row.mde)
-    assert not row.reason
-    assert not row.missing
+    assert row.reason is None
+    assert not row.gaps
 
 
 def test_runs_without_spread_are_certain() -> None:
@@ -144,33 +156,59 @@ def test_runs_without_spread_are_certain() -> None:
 @pytest.mark.parametrize(
     ("numerator", "n", "ratio", "reason"),
     [
-        ([2.0, "failed: signal 9"], 1, 2.0, "one block"),
-        (
-            ["no steady state: drifts", "failed: timeout"],
-            0,
-            None,
-            "no complete block: block 0: no steady state: drifts",
-        ),
-        ([math.nan, 0.0], 0, None, "no complete block: block 0: nan is no positive number"),
+        ([2.0, CRASHED], 1, 2.0, NoVerdict.ONE_BLOCK),
+        ([CRASHED, CRASHED], 0, None, NoVerdict.NO_COMPLETE_BLOCK),
+        ([0.0, -1.0], 0, None, NoVerdict.NO_COMPLETE_BLOCK),
     ],
 )
-def test_what_cannot_be_computed_says_why(numerator: list, n: int, ratio: float | None, reason: str) -> None:
+def test_what_cannot_be_computed_says_why(numerator: list, n: int, ratio: float | None, reason: NoVerdict) -> None:
     row = stats.compare("cell", numerator, [1.0, 1.0])
     assert (row.n, row.verdict, row.p, row.low) == (n, None, None, None)
     assert row.ratio == (ratio and pytest.approx(ratio))
-    assert row.reason.startswith(reason)
-    assert len(row.missing) == 2 - n
+    assert row.reason is reason
+    assert [gap.block for gap in row.gaps] == list(range(n, 2))
+    causes = {cause for gap in row.gaps for cause in gap.causes}
+    assert causes == {x if isinstance(x, Missing) else NotPositive(x) for x in numerator[n:]}
 
 
 def test_a_claim_keeps_the_cells_it_cannot_use() -> None:
-    good, bad = ([1.1, 1.1, 1.2], [1.0, 1.0, 1.0]), ([1.1, "failed", "failed"], [1.0, 1.0, 1.0])
-    claim = stats.claim("all", {"a": good, "b": good, "c": bad})
-    assert [row.name for row in claim.cells] == ["a", "b", "c"]
-    assert (claim.overall.cells, claim.overall.n) == (2, 6)
-    assert claim.overall.missing == ("c: one block gives a ratio without an interval",)
-    assert claim.cells[0].p_holm == pytest.approx(2 * (claim.cells[0].p or 0))
-    assert claim.cells[2].p_holm is None
-    assert stats.claim("none", {"c": bad}).overall.reason == "no cell has two complete blocks: failed"
+    good, bad = ([1.1, 1.1, 1.2], [1.0, 1.0, 1.0]), ([1.1, CRASHED, CRASHED], [1.0, 1.0, 1.0])
+    pooled = stats.pool("all", {"a": good, "b": good, "c": bad})
+    assert [row.name for row in pooled.cells] == ["a", "b", "c"]
+    assert (pooled.overall.cells, pooled.overall.n) == (2, 6)
+    assert [(row.name, row.reason) for row in pooled.overall.left_out] == [("c", NoVerdict.ONE_BLOCK)]
+    assert pooled.cells[0].p_holm == pytest.approx(2 * (pooled.cells[0].p or 0))
+    assert pooled.cells[2].p_holm is None
+    assert stats.pool("none", {"c": bad}).overall.reason is NoVerdict.NO_CELL
+
+
+def test_two_independent_samples_agree_with_scipy() -> None:
+    generator = np.random.default_rng(0)
+    a, b = np.exp(generator.normal(0, 0.1, 7)), np.exp(generator.normal(0.1, 0.3, 5))
+    row = stats.compare_unpaired("x", [*a.tolist(), CRASHED], b.tolist())
+    welch = oracle(reference.ttest_ind(np.log(a), np.log(b), equal_var=False))
+    span = welch.confidence_interval()
+    assert row.p == pytest.approx(welch.pvalue)
+    assert (row.low, row.high) == pytest.approx((np.exp(span.low), np.exp(span.high)))
+    assert row.gaps == (Gap(7, (CRASHED,)),)
+
+
+@pytest.mark.parametrize(
+    ("numerator", "ratio", "reason"),
+    [([CRASHED], None, NoVerdict.NO_RUN), ([], None, NoVerdict.NO_RUN), ([2.0], 2.0, NoVerdict.ONE_RUN)],
+)
+def test_an_independent_sample_that_is_too_small_says_so(
+    numerator: list, ratio: float | None, reason: NoVerdict
+) -> None:
+    row = stats.compare_unpaired("x", numerator, [1.0, 1.0])
+    assert (row.ratio, row.reason, row.verdict) == (ratio, reason, None)
+
+
+def test_time_left_is_that_of_the_mean_cell() -> None:
+    assert stats.time_left(10, []) is None
+    assert stats.time_left(10, [[2.0]]) == (20.0, 10.0)
+    seconds, error = stats.time_left(10, [[1.0, 1.0, 9.0], [3.0]]) or (0.0, 0.0)
+    assert (seconds, error) == pytest.approx((20.0, 10.0 * math.sqrt(2) / math.sqrt(2)))
 
 
 # Simulated campaigns
@@ -400,26 +438,33 @@ def test_steady_state_is_right_on_labelled_traces() -> None:
 )
 def test_steady_state_of_short_and_clean_runs(duration: list[float], start: int) -> None:
     found = stats.steady(duration)
-    assert (found.start, found.stop, found.steady_s, found.reason) == (start, len(duration), 1.0, "")
+    assert (found.start, found.stop, found.steady_s, found.reason) == (start, len(duration), 1.0, None)
 
 
 @pytest.mark.parametrize(
     ("duration", "reason"),
     [
-        ([9.0, 1.0, 1.0], "too few"),
-        ([1.0] * 9 + [math.nan], "positive"),
-        ([1.0] * 9 + [0.0], "positive"),
-        ([1.0] * 85 + [2.0] * 15, "15 of 100"),
-        (list(np.linspace(1, 1.3, 100)), "of 100"),
-        (list(1 + 0.08 * np.arange(200) / 200 + 0.02 * np.random.default_rng(0).normal(size=200)), "drifts by"),
+        ([9.0, 1.0, 1.0], Unsteady(UnsteadyCause.TOO_SHORT, 3)),
+        ([1.0] * 9 + [math.nan], Unsteady(UnsteadyCause.NOT_POSITIVE, 10)),
+        ([1.0] * 9 + [0.0], Unsteady(UnsteadyCause.NOT_POSITIVE, 10)),
+        ([1.0] * 85 + [2.0] * 15, Unsteady(UnsteadyCause.LAST_LEVEL, 100, 15.0)),
     ],
 )
-def test_no_steady_state_says_why(duration: list[float], reason: str) -> None:
+def test_no_steady_state_says_why(duration: list[float], reason: Unsteady) -> None:
     found = stats.steady(duration)
     assert not found.found
-    assert reason in found.reason
+    assert found.reason == reason
     assert math.isnan(found.steady_s)
     assert math.isnan(stats.warmup_excess(duration, found))
+
+
+def test_a_run_that_slows_down_has_no_steady_state() -> None:
+    noise = 0.02 * np.random.default_rng(0).normal(size=200)
+    drifting = stats.steady(1 + 0.08 * np.arange(200) / 200 + noise).reason
+    assert drifting is not None
+    assert drifting.cause is UnsteadyCause.DRIFT
+    assert drifting.amount == pytest.approx(0.08, abs=0.02)
+    assert not stats.steady(np.linspace(1, 1.3, 100)).found
 
 
 def test_steady_state_does_not_depend_on_the_unit_of_time() -> None:
@@ -480,9 +525,10 @@ def test_break_even_by_hand() -> None:
 def test_break_even_that_never_comes_says_who_is_ahead() -> None:
     found = stats.break_even([1.0, 1.1], [0.1, 0.1], [2.0, 2.2], [0.2, 0.2])
     assert (found.iterations, found.low, found.high, found.overtakes) == (None, None, None, None)
-    assert found.reason == "a is ahead from the start and stays so"
-    assert stats.break_even([2.0], [0.2], [1.0], [0.1]).reason.startswith("b is ahead")
-    assert stats.break_even([], [], [], []).reason == "no complete block"
+    assert found.reason is NoBreakEven.A_AHEAD
+    assert stats.break_even([2.0], [0.2], [1.0], [0.1]).reason is NoBreakEven.B_AHEAD
+    assert stats.break_even([2.0], [0.2], [2.0], [0.2]).reason is NoBreakEven.SAME_TIME
+    assert stats.break_even([], [], [], []).reason is NoBreakEven.NO_COMPLETE_BLOCK
 
 
 def test_break_even_is_unbounded_where_steady_times_cannot_be_told_apart() -> None:
@@ -583,7 +629,7 @@ def test_noise_is_a_leak_one_time_in_forty() -> None:
 def test_constant_memory_has_no_slope_and_three_values_no_answer() -> None:
     flat = stats.robust_slope(np.full(500, 7.0))
     assert (flat.per_iteration, flat.low, flat.high, flat.grows) == (0, 0, 0, False)
-    assert "too few" in stats.robust_slope([1.0, 2.0, 3.0]).reason
+    assert stats.robust_slope([1.0, 2.0, 3.0]).reason == TooFewValues(3)
 
 
 def test_importing_is_light() -> None:

@@ -921,6 +921,6 @@ def test_verify_says_what_is_no_store(tmp_path: Path) -> None:
 
 
 def test_opening_a_store_imports_no_framework() -> None:
-    code = "import sys, benchback.measure.export, benchback.measure.verify, benchback.measure.wire; print(*sys.modules)"
+    code = "import sys, benchback.measure.store, benchback.measure.verify, benchback.measure.wire; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     assert not {"jax", "torch", "polars", "numpy"} & set(loaded)

@@ -180,7 +180,7 @@ def test_going_online_needs_a_key_and_wandb(monkeypatch: pytest.MonkeyPatch, tmp
 def work(path: Path, trackers: tuple[str, ...], said: Callable[[str], None], **options: Any) -> bool:
     chosen = study(backends=("linen", "nnx"), gammas=(0.9,), max_blocks=2, aa=False)
     with coordinator.open_campaign(path, chosen, fingerprint=MACHINE) as store:
-        feeding = Feeder(store, trackers, said=said, **options)
+        feeding = Feeder(store, trackers, log=said, **options)
         feeding.catch_up()
         return coordinator.work(store, chosen, replace(HOOKS, finished=feeding.finished))
 
@@ -216,7 +216,7 @@ def test_a_key_is_in_no_warning_and_no_store(tmp_path: Path, monkeypatch: pytest
     said: list[str] = []
     chosen = study(backends=("linen",), gammas=(0.9,), aa=False)
     with coordinator.open_campaign(tmp_path / "double.sqlite", chosen, fingerprint=MACHINE) as store:
-        Feeder(store, ("wandb",), said=said.append).failed("wandb", one()[0], f"401: {SECRET} is not valid")
+        Feeder(store, ("wandb",), log=said.append).failed("wandb", one()[0], f"401: {SECRET} is not valid")
         events = json.dumps([event.detail for event in store.events()])
     assert "401: [key] is not valid" in said[0]
     assert SECRET not in events + said[0]
@@ -225,6 +225,6 @@ def test_a_key_is_in_no_warning_and_no_store(tmp_path: Path, monkeypatch: pytest
 def test_asking_to_stop_ends_a_tracker_at_once(tmp_path: Path) -> None:
     chosen = study(backends=("linen",), gammas=(0.9,), aa=False)
     with coordinator.open_campaign(tmp_path / "double.sqlite", chosen, fingerprint=MACHINE) as store:
-        Feeder(store, ("wandb",), asked_to_stop=lambda: True, said=pytest.fail).finished(*one())
+        Feeder(store, ("wandb",), asked_to_stop=lambda: True, log=pytest.fail).finished(*one())
         assert store.events() == []
     assert not (folder_of(store.path) / "wandb").exists()

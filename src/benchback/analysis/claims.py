@@ -1,46 +1,143 @@
-"""Who is faster, by how much and how surely: claims over all cells, and over every environment and model by itself."""
+"""Claims as typed records: how many times as long a variant takes as its reference, by one metric, block by block."""
 
-import math
-from collections.abc import Iterator, Sequence
-from itertools import combinations
-from typing import Any
-
-import numpy as np
-import polars as pl
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from benchback import stats
-from benchback.analysis.comparisons import (
+from benchback.analysis.groups import (
     Group,
+    Outcome,
     Setting,
-    claims_under,
     comparable,
+    env_of,
+    model_of,
+    original,
     reference_variant,
-    setting_text,
+    setting_of,
 )
-from benchback.analysis.table import Source, env_of, frame, keys, model_of
-from benchback.measure.metrics import FIGURES
+from benchback.analysis.reasons import LedgersDiffer, ParityNotProven
+from benchback.analysis.source import Source
+from benchback.measure.metrics import METRICS, PhasesNotTimed
 from benchback.measure.record import Cell
-from benchback.stats import Claim, Comparison
+from benchback.measure.verify import COMPARED, disagreements
+from benchback.stats import Comparison, Measured, NoVerdict, Verdict
 
 ALL = "*"
-"""Stands for all environments, or all models, of a claim; shown unless one is chosen."""
-MOST_VARIANTS = 12
-"""More variants than this are compared with the reference only, not each with each."""
+"""Stands for all environments, or all models, of a claim."""
 
 
-def claims_table(source: Source) -> pl.DataFrame:
-    """Every variant against the reference of its cells, for every figure, over all cells and over parts of them."""
-    rows = []
-    for setting, groups in comparable(source.groups):
+@dataclass(frozen=True)
+class Claim:
+    """A statement about two variants over all cells of a setting, or over those of an environment and a model."""
+
+    setting: Setting
+    metric: str
+    subject: Cell
+    """The first cell of the variant that the claim is about."""
+    rival: Cell
+    """The first cell of the variant with which it is compared."""
+    overall: Comparison
+    """The ratio, its interval, verdict, blocks, cells and detectable effect, or why there is none."""
+    cells: tuple[Comparison, ...]
+    """The same in every cell by itself."""
+    env: str = ALL
+    model: str = ALL
+
+    @property
+    def variant(self) -> str:
+        """Whom the claim is about."""
+        return self.subject.variant
+
+    @property
+    def reference(self) -> str:
+        """With whom it is compared."""
+        return self.rival.variant
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times as long as the reference; None where nothing can be compared."""
+        return self.overall.ratio
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """What is shown; None where `overall.reason` says why nothing is."""
+        return self.overall.verdict
+
+
+def claims_of(
+    parity: Mapping[str, str], groups: Sequence[Group], metric: str, reference: str | None = None
+) -> list[Claim]:
+    """Every other variant of groups of one setting against the reference, in order of mention.
+
+    A twin is compared with the cell of which it is the copy. `parity` has the verdict of every implementation.
+    """
+    reference = reference or reference_variant(groups)
+    variants = {cell.variant: cell for group in groups for cell in group.cells}
+    found = []
+    for name, cell in variants.items():
+        rival = original(cell).variant if cell.twin else reference
+        if name == rival:
+            continue
+        pairs = [(group, group.cell(name), group.cell(rival)) for group in groups]
+        both = [(group, mine, theirs) for group, mine, theirs in pairs if mine and theirs]
+        if both:
+            cells = {group.title: _paired(group, mine, theirs, metric, parity) for group, mine, theirs in both}
+            pooled = stats.pool(f"{name} : {rival}", cells)
+            _, mine, theirs = both[0]
+            found.append(Claim(setting_of(mine), metric, mine, theirs, pooled.overall, pooled.cells))
+    return found
+
+
+def _paired(
+    group: Group, mine: Cell, theirs: Cell, metric: str, parity: Mapping[str, str]
+) -> tuple[list[Measured], list[Measured]]:
+    """The metric of two cells in the blocks that are planned for both; a reason where they may not be compared."""
+    a, b = group.outcomes[mine.id], group.outcomes[theirs.id]
+    refused = _unproven(mine, parity) or _unproven(theirs, parity)
+    blocks = sorted(a.keys() & b.keys())
+    numerator: list[Measured] = []
+    for block in blocks:
+        reason = refused or _unequal(a[block], b[block])
+        numerator.append(reason or a[block].metrics[metric])
+    return numerator, [b[block].metrics[metric] for block in blocks]
+
+
+def _unproven(cell: Cell, parity: Mapping[str, str]) -> ParityNotProven | None:
+    """Why no speed may be claimed for a cell's backend; None where its parity was proven."""
+    name = f"{cell.run['algorithm']}/{cell.run['backend']}"
+    verdict = parity.get(name, "not measured")
+    return None if verdict == "pass" else ParityNotProven(name, verdict)
+
+
+def _unequal(a: Outcome, b: Outcome) -> LedgersDiffer | None:
+    """What two runs did differently besides the compared axes; None if nothing, or if one of them has no result."""
+    if not a.ledger or not b.ledger:
+        return None
+    names = (a.ledger.keys() | b.ledger.keys()) - COMPARED
+    if all(a.ledger.get(name) == b.ledger.get(name) for name in names):
+        return None
+    # Counts per call still have to be brought to the same length of a call.
+    differing = tuple(found.field for found in disagreements({"a": a.ledger, "b": b.ledger}))
+    return LedgersDiffer(differing) if differing else None
+
+
+def all_claims(source: Source) -> list[Claim]:
+    """Every variant against the reference of its cells by every metric, over all cells and over parts of them.
+
+    A metric that is not taken in a timing is not claimed in it.
+    """
+    found = []
+    for _, groups in comparable(source.groups):
         reference = reference_variant(groups)
-        for env, model, part in parts(groups):
-            for figure in FIGURES:
-                found = claims_under(source.parity, part, figure, reference)
-                rows += [row for claim in found if (row := _claim_row(setting, env, model, figure, claim, part))]
-    return frame(rows)
+        for env, model, part in _parts(groups):
+            for metric in METRICS:
+                for claim in claims_of(source.parity, part, metric, reference):
+                    if not _does_not_apply(claim.overall):
+                        found.append(replace(claim, env=env, model=model))
+    return found
 
 
-def parts(groups: Sequence[Group]) -> Iterator[tuple[str, str, list[Group]]]:
+def _parts(groups: Sequence[Group]) -> Iterator[tuple[str, str, list[Group]]]:
     """All groups, those of each environment, of each model, and of each pair of both."""
     envs = dict.fromkeys(env_of(group.cells[0]) for group in groups)
     models = dict.fromkeys(model_of(group.cells[0]) for group in groups)
@@ -51,132 +148,13 @@ def parts(groups: Sequence[Group]) -> Iterator[tuple[str, str, list[Group]]]:
                 yield env, model, part
 
 
-def _claim_row(
-    setting: Setting, env: str, model: str, figure: str, claim: Claim, groups: Sequence[Group]
-) -> dict[str, Any] | None:
-    row, (mine, theirs) = claim.overall, claim.overall.name.split(" : ")
-    if row.reason and _does_not_apply(row):
-        return None
-    cell = next(cell for group in groups for cell in group.cells if cell.variant == mine)
-    found = keys(cell) | {"env": env, "model": model, "reference": theirs, "figure": figure, "twin": cell.twin}
-    return found | comparison_columns(row) | {"setting": setting_text(setting)}
-
-
 def _does_not_apply(row: Comparison) -> bool:
-    """Whether a figure is missing only because it is not taken in this timing."""
-    return all("phases are timed in unit phase" in text for text in row.missing)
+    """Whether a metric is missing in every cell only because it is not taken in this timing."""
+    return row.reason is NoVerdict.NO_CELL and all(
+        cell.reason is NoVerdict.NO_COMPLETE_BLOCK and phases_not_timed(cell) for cell in row.left_out
+    )
 
 
-def comparison_columns(row: Comparison) -> dict[str, Any]:
-    """A comparison as columns, with its words."""
-    return {
-        "ratio": row.ratio,
-        "low": row.low,
-        "high": row.high,
-        "verdict": row.verdict or "no verdict",
-        "blocks": row.n,
-        "cells": row.cells,
-        "detectable": row.mde,
-        "text": ratio_text(row),
-        "reason": "; ".join(filter(None, (row.reason, f"{len(row.missing)} left out" if row.missing else ""))),
-    }
-
-
-def ratio_text(row: Comparison) -> str:
-    """`1.02x [1.01, 1.03] slower`, or why there is no ratio."""
-    if row.ratio is None:
-        return row.reason
-    return f"{span_text(row.ratio, row.low, row.high)} {row.verdict or '(one block)'}"
-
-
-def span_text(ratio: float, low: float | None, high: float | None) -> str:
-    """`1.02x [1.01, 1.03]`, with as many decimals as the interval deserves."""
-    if low is None or high is None:
-        return f"{ratio:.3g}x"
-    decimals = min(max(-math.floor(math.log10(max(high - low, 1e-9))), 2), 3)
-    return f"{ratio:.{decimals}f}x [{low:.{decimals}f}, {high:.{decimals}f}]"
-
-
-def pairs_table(source: Source) -> pl.DataFrame:
-    """Each variant against each other in every cell: the ratio of the blocks, for total and steady time."""
-    rows = []
-    for setting, groups in source.settings.items():
-        for group in groups:
-            cells = [cell for cell in group.cells if not cell.twin]
-            if len(cells) > MOST_VARIANTS:
-                cells = _best(cells)
-            for second, first in combinations(cells, 2):
-                rows += _pair_rows(source, setting, group, first, second)
-    return frame(rows)
-
-
-def _best(cells: Sequence[Cell]) -> list[Cell]:
-    """One variant of each backend: the first mentioned."""
-    return list({cell.run["backend"]: cell for cell in reversed(cells)}.values())[::-1]
-
-
-def _pair_rows(source: Source, setting: Setting, group: Group, first: Cell, second: Cell) -> Iterator[dict[str, Any]]:
-    for figure in FIGURES:
-        found = claims_under(source.parity, [_only(group, first, second)], figure, second.variant)[0].cells[0]
-        if found.ratio is not None:
-            pair = f"{short(first)} → {short(second)}"
-            row = keys(first) | {
-                "backend2": second.run["backend"],
-                "other": second.variant,
-                "pair": pair,
-                "figure": figure,
-            }
-            yield row | {"place": source.place(first)} | comparison_columns(found) | {"setting": setting_text(setting)}
-
-
-def _only(group: Group, *cells: Cell) -> Group:
-    return Group(group.title, cells, {cell.id: group.outcomes[cell.id] for cell in cells})
-
-
-def short(cell: Cell) -> str:
-    """The backend, with what tells it from its own other variants only where it is not the ordinary one."""
-    return cell.variant.removesuffix("/phase")
-
-
-def published_table(source: Source) -> pl.DataFrame:
-    """Speed-ups by model size as benchback-rl computes them, over all pairs of runs, beside ours of the blocks.
-
-    The pair a → b has a's seconds over b's: above 1, b is faster.
-    """
-    rows = []
-    for groups in source.settings.values():
-        models = dict.fromkeys(model_of(group.cells[0]) for group in groups)
-        for figure in ("total", "steady"):
-            for model in models:
-                part = [group for group in groups if model_of(group.cells[0]) == model]
-                rows += _published_rows(source, part, model, figure)
-    return frame(rows)
-
-
-def _published_rows(source: Source, groups: Sequence[Group], model: str, figure: str) -> Iterator[dict[str, Any]]:
-    cells = [cell for group in groups for cell in group.cells if not cell.twin]
-    variants = {cell.variant: cell for cell in cells}
-    if len(variants) > MOST_VARIANTS:
-        variants = {cell.variant: cell for cell in _best(list(variants.values()))}
-    for second, first in combinations(variants, 2):
-        found = stats.all_pairs(_values(groups, first, second, figure))
-        if not found.pairs:
-            continue
-        pair = [_only(group, *(c for c in group.cells if c.variant in (first, second))) for group in groups]
-        found_ours = claims_under(source.parity, pair, figure, second)
-        ours = next((c.overall for c in found_ours if c.overall.name.startswith(f"{first} :")), None)
-        row = keys(variants[first]) | {"env": ALL, "model": model, "backend2": variants[second].run["backend"]}
-        row["other"] = second
-        row |= {"pair": f"{short(variants[first])} → {short(variants[second])}", "figure": figure}
-        row |= {"geometric_mean": found.geometric_mean, "median": found.median, "pairs": found.pairs}
-        yield row | {"ours": "" if ours is None else ratio_text(ours)}
-
-
-def _values(groups: Sequence[Group], first: str, second: str, figure: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    for group in groups:
-        sides = []
-        for name in (first, second):
-            outcomes = [o for c in group.cells if c.variant == name for o in group.outcomes[c.id].values()]
-            found = [o.figures[figure] for o in outcomes]
-            sides.append(np.array([x for x in found if isinstance(x, float)]))
-        yield sides[0], sides[1]
+def phases_not_timed(row: Comparison) -> bool:
+    """Whether a block of a cell is missing because phases are not timed."""
+    return any(isinstance(cause, PhasesNotTimed) for gap in row.gaps for cause in gap.causes)

@@ -1,4 +1,4 @@
-"""Ease of use, measured: how long each implementation is, and how much of its framework one must know to read it."""
+"""Code size of each implementation: its lines, and how many names of its framework it uses."""
 
 import ast
 from pathlib import Path
@@ -12,7 +12,7 @@ FRAMEWORKS = ("jax", "flax", "equinox", "haiku", "optax", "torch", "benchback.ba
 FOLDER = Path(benchback.__file__).parent / "algorithms"
 
 
-def ease_rows() -> list[dict[str, Any]]:
+def code_size_rows() -> list[dict[str, Any]]:
     """Every implementation with its lines of code and its concepts."""
     rows = []
     for algorithm in ALGORITHMS:

@@ -1,33 +1,33 @@
-"""Two stores, strata or variants side by side: what became slower first.
+"""Comparison of two stores, strata or variants; regressions come first.
 
 Runs of two stores share no blocks, so their logarithms are compared by Welch's t; two variants of one store are
 compared block by block, as in a report.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from benchback import stats
-from benchback.analysis.claims import comparison_columns
-from benchback.analysis.comparisons import Group, claims, read_groups
-from benchback.analysis.table import Source, frame, keys
+from benchback.analysis.claims import claims_of, phases_not_timed
+from benchback.analysis.groups import Group
+from benchback.analysis.reader import read
+from benchback.analysis.source import Source
+from benchback.analysis.table import frame, keys
+from benchback.analysis.wording import NO_VERDICT, comparison_columns
 from benchback.errors import InputError
-from benchback.measure.metrics import FIGURES
+from benchback.measure.metrics import METRICS
 from benchback.measure.record import Cell
 from benchback.measure.results import open_trainings
 from benchback.measure.store import Store
-from benchback.stats import Comparison, Measured
-from benchback.stats.ratios import Estimate, detectable, interval
-from benchback.stats.verdicts import MARGIN, p_difference, p_equivalence
+from benchback.stats import MARGIN, Comparison, Measured, Verdict
 
-ORDER = ("slower", "no verdict", "inconclusive", "equivalent", "faster")
+ORDER = (Verdict.SLOWER, NO_VERDICT, Verdict.INCONCLUSIVE, Verdict.EQUIVALENT, Verdict.FASTER)
+"""Of rows: the most urgent first."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ class Side:
 
 @dataclass(frozen=True)
 class Compared:
-    """What came of a comparison."""
+    """The rows of a comparison, and what else differs."""
 
     rows: pl.DataFrame
     """Regressions first."""
     changed: dict[str, tuple[Any, Any]]
-    """What of the machines differs: name -> before and after."""
+    """Facts about the machines that differ: name -> before and after."""
     unmatched: int
     """Cells that only one side has."""
 
@@ -70,14 +70,14 @@ def side(given: str) -> Side:
 
 
 def compare(before: Side, after: Side, margin: float = MARGIN) -> Compared:
-    """Every cell that both have, for every figure, as times that the second takes of what the first takes."""
+    """Every cell that both have, by every metric: the ratio of the second's time to the first's."""
     with open_trainings(before.path) as first, open_trainings(after.path) as second:
-        groups = [_groups(store, at) for store, at in ((first, before), (second, after))]
+        sources = [_read(store, at) for store, at in ((first, before), (second, after))]
         machines = [_machine(store, at) for store, at in ((first, before), (second, after))]
         if before.variant and after.variant and before.path == after.path and before.stratum == after.stratum:
-            rows, unmatched = _variants(first, groups[0], before.variant, after.variant, margin), 0
+            rows, unmatched = _variants(sources[0], before.variant, after.variant, margin), 0
         else:
-            rows, unmatched = _unpaired(groups, before, after, margin)
+            rows, unmatched = _unpaired([source.groups for source in sources], before, after, margin)
     if not rows:
         raise InputError(f"{before.path} and {after.path} have no cell in common; compare stores of the same study")
     names = sorted(machines[0].keys() | machines[1].keys())
@@ -86,17 +86,17 @@ def compare(before: Side, after: Side, margin: float = MARGIN) -> Compared:
     return Compared(table, {name: x for name, x in pairs.items() if x[0] != x[1]}, unmatched)
 
 
-def _groups(store: Store, side: Side) -> list[Group]:
+def _read(store: Store, side: Side) -> Source:
     strata = len(store.strata())
     if side.stratum is not None and side.stratum >= strata:
         last = f"@0 to @{strata - 1}" if strata > 1 else "@0 only"
         raise InputError(f"{side.path} has no stratum {side.stratum}; give {last}")
-    groups = read_groups(store, side.stratum)
-    known = list(dict.fromkeys(cell.variant for group in groups for cell in group.cells))
+    source = read(store, stratum=side.stratum)
+    known = source.variants
     if side.variant is not None and side.variant not in known:
         near = get_close_matches(side.variant, known, 5, 0.5) or known[:5]
         raise InputError(f"{side.path} has no variant {side.variant}; it has {len(known)}, e.g. {', '.join(near)}")
-    return groups
+    return source
 
 
 def _machine(store: Store, side: Side) -> dict[str, Any]:
@@ -107,18 +107,15 @@ def _urgency(row: dict[str, Any]) -> tuple:
     return not row["regression"], ORDER.index(row["verdict"]), -(row["ratio"] or 0.0)
 
 
-def _variants(store: Store, groups: Sequence[Group], before: str, after: str, margin: float) -> list[dict[str, Any]]:
+def _variants(source: Source, before: str, after: str, margin: float) -> list[dict[str, Any]]:
     rows = []
-    for group in groups:
-        cells = {cell.variant: cell for cell in group.cells}
-        if before in cells and after in cells:
-            pair = Group(group.title, (cells[after], cells[before]), group.outcomes)
-            for figure in FIGURES:
-                row = claims(store, [pair], figure, before)[0].cells[0]
-                values = [
-                    [o.figures[figure] for o in group.outcomes[cells[name].id].values()] for name in (before, after)
-                ]
-                rows.append(_row(cells[after], figure, row, values, margin))
+    for group in source.groups:
+        first, second = group.cell(before), group.cell(after)
+        if first and second:
+            for metric in METRICS:
+                (claim,) = claims_of(source.parity, [group.only(second, first)], metric, before)
+                sides = [[x.metrics[metric] for x in group.outcomes[cell.id].values()] for cell in (first, second)]
+                rows.append(_row(second, metric, claim.cells[0], sides, margin))
     return [row for row in rows if row]
 
 
@@ -127,16 +124,16 @@ def _unpaired(groups: Sequence[Sequence[Group]], before: Side, after: Side, marg
         _outcomes(part, at, before.variant or after.variant) for part, at in zip(groups, (before, after), strict=True)
     ]
     rows = []
-    for figure in FIGURES:
+    for metric in METRICS:
         family, places = [], []
         for name in found[0]:
             if name in found[1]:
                 first = found[0][name][1]
-                values = [[outcome.figures[figure] for outcome in x] for x in (first, found[1][name][1])]
-                family.append(welch(figure, values[1], values[0], margin))
+                values = [[outcome.metrics[metric] for outcome in x] for x in (first, found[1][name][1])]
+                family.append(stats.compare_unpaired(metric, values[1], values[0], margin))
                 places.append((found[1][name][0], values))
         for (cell, values), row in zip(places, stats.adjust(family), strict=True):
-            rows.append(_row(cell, figure, row, values, margin))
+            rows.append(_row(cell, metric, row, values, margin))
     return [row for row in rows if row], len(found[0].keys() ^ found[1].keys())
 
 
@@ -150,58 +147,30 @@ def _outcomes(groups: Sequence[Group], side: Side, by_group: str | None) -> dict
     return found
 
 
-def welch(
-    name: str, numerator: Sequence[Measured], denominator: Sequence[Measured], margin: float = MARGIN
-) -> Comparison:
-    """Mean difference of logarithms of two independent samples (Welch 1947), with all that a verdict needs."""
-    logs = [np.log([x for x in side if isinstance(x, float) and x > 0]) for side in (numerator, denominator)]
-    missing = tuple(x for side in (numerator, denominator) for x in side if isinstance(x, str))
-    counts = [len(x) for x in logs]
-    if not min(counts):
-        return Comparison(name, 0, missing=missing, reason=missing[0] if missing else "no run has a result")
-    mean = float(logs[0].mean() - logs[1].mean())
-    if min(counts) < 2:
-        return Comparison(name, min(counts), ratio=math.exp(mean), missing=missing, reason="one run gives no interval")
-    part = [float(x.var(ddof=1)) / len(x) for x in logs]
-    squares = sum(v**2 / (n - 1) for v, n in zip(part, counts, strict=True))
-    freedom = sum(part) ** 2 / squares if squares else float(sum(counts) - 2)
-    found = Estimate(mean, math.sqrt(sum(part)), freedom)
-    low, high = interval(found)
-    return Comparison(
-        name,
-        n=min(counts),
-        ratio=math.exp(mean),
-        low=low,
-        high=high,
-        p=p_difference(found),
-        p_equivalence=p_equivalence(found, margin),
-        mde=detectable(found),
-        missing=missing,
-    )
-
-
 def _row(
-    cell: Cell, figure: str, row: Comparison, sides: Sequence[Sequence[Measured]], margin: float
+    cell: Cell, metric: str, row: Comparison, sides: Sequence[Sequence[Measured]], margin: float
 ) -> dict[str, Any] | None:
-    if row.ratio is None and any("phases are timed" in text for text in (row.reason, *row.missing)):
+    """A comparison as a row; None where the metric is not taken in this timing."""
+    if row.ratio is None and phases_not_timed(row):
         return None
     middle = [stats.geometric_mean([x for x in side if isinstance(x, float)]) for side in sides]
-    found = keys(cell) | {"figure": figure, "before_s": middle[0], "after_s": middle[1]} | comparison_columns(row)
-    return found | {"regression": row.verdict == "slower" and row.ratio is not None and row.ratio > 1 + margin}
+    found = keys(cell) | {"figure": metric, "before_s": middle[0], "after_s": middle[1]} | comparison_columns(row)
+    slower = row.verdict is Verdict.SLOWER and row.ratio is not None and row.ratio > 1 + margin
+    return found | {"regression": slower}
 
 
 def side_by_side(first: Source, second: Source) -> pl.DataFrame:
-    """Two stores that have been read, for a figure."""
+    """Two stores that have been read, for a chart."""
     sides = Side(first.store.path), Side(second.store.path)
     rows, _ = _unpaired((first.groups, second.groups), *sides, MARGIN)
     return frame(rows)
 
 
 def overall(rows: pl.DataFrame) -> list[dict[str, Any]]:
-    """Geometric mean of the ratios of every backend and figure."""
+    """Geometric mean of the ratios of every backend and metric."""
     known = rows.filter(pl.col("ratio").is_not_null())
     found = []
-    for (backend, figure), part in known.group_by("backend", "figure", maintain_order=True):
+    for (backend, metric), part in known.group_by("backend", "figure", maintain_order=True):
         ratio = stats.geometric_mean(part["ratio"].to_list())
-        found.append({"backend": backend, "figure": figure, "ratio": ratio, "cells": len(part)})
+        found.append({"backend": backend, "figure": metric, "ratio": ratio, "cells": len(part)})
     return found

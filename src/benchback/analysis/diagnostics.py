@@ -1,4 +1,4 @@
-"""Why the figures may be believed, or not: parity, ledgers, noise, canaries, failures, and where it all comes from."""
+"""Diagnostics of a campaign: parity, ledgers, noise, canaries, failures, code size and provenance."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,8 +6,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from benchback.analysis.code_size import ease_rows
-from benchback.analysis.table import Source, by_cell, frame, keys
+from benchback.analysis.code_size import code_size_rows
+from benchback.analysis.source import Source
+from benchback.analysis.table import by_cell, frame, keys
+from benchback.analysis.wording import disagreement_text
 from benchback.measure.record import canonical
 from benchback.measure.verify import disagreements
 
@@ -42,7 +44,7 @@ def ledger_table(source: Source) -> pl.DataFrame:
 
 def ledger_fields(source: Source) -> tuple[str, ...]:
     """Fields of a ledger to show; what crosses to environments that live in Python, only where there is one."""
-    hosts = any(ran.sampled and ran.sampled.ledger.get("host_env") for ran in source.runs)
+    hosts = any(run.sampled and run.sampled.ledger.get("host_env") for run in source.runs)
     return (*LEDGER, *LEDGER_MORE, *(LEDGER_HOST if hosts else ()))
 
 
@@ -53,28 +55,27 @@ def _shown(value: Any) -> str | None:
 def _disagreements(source: Source) -> dict[str, list[str]]:
     """Cell -> fields of its ledger that differ from the first one of its block."""
     blocks: dict[tuple[str, int], dict[str, Mapping[str, Any]]] = {}
-    for ran in source.runs:
-        if ran.sampled:
-            blocks.setdefault((ran.cell.group, ran.slot.block), {})[ran.cell.id] = ran.sampled.ledger
+    for run in source.runs:
+        if run.sampled:
+            blocks.setdefault((run.cell.group, run.slot.block), {})[run.cell.id] = run.sampled.ledger
     found: dict[str, list[str]] = {}
     for ledgers in blocks.values():
-        for text in disagreements(ledgers):
-            pair, _, field = text.partition(" must not be compared: ")
-            said = found.setdefault(pair.split(" and ")[-1], [])
-            if field not in said:
-                said.append(field)
+        for disagreement in disagreements(ledgers):
+            text, said = disagreement_text(disagreement), found.setdefault(disagreement.second, [])
+            if text not in said:
+                said.append(text)
     return found
 
 
 def noise_table(source: Source) -> pl.DataFrame:
     """What else the machine did during every attempt, in the order of the schedule."""
     rows = []
-    for ran in source.runs:
-        if ran.attempt is None:
+    for run in source.runs:
+        if run.attempt is None:
             continue
-        common = keys(ran.cell) | {"run": ran.slot.id, "order": ran.slot.order}
-        common |= {"tags": " ".join(ran.attempt.tags) or "none", "tagged": bool(ran.attempt.tags)}
-        rows += [common | {"kind": name, "value": float(value)} for name, value in sorted(ran.attempt.noise.items())]
+        common = keys(run.cell) | {"run": run.slot.id, "order": run.slot.order}
+        common |= {"tags": " ".join(run.attempt.tags) or "none", "tagged": bool(run.attempt.tags)}
+        rows += [common | {"kind": name, "value": float(value)} for name, value in sorted(run.attempt.noise.items())]
     return frame(rows)
 
 
@@ -90,32 +91,32 @@ def canary_table(source: Source) -> pl.DataFrame:
 
 def failures_table(source: Source) -> pl.DataFrame:
     """Every attempt that did not end well, or was tagged; and every slot that was not run."""
-    cells = {ran.slot.id: ran.cell for ran in source.runs}
+    cells = {run.slot.id: run.cell for run in source.runs}
     rows = []
     for attempt in source.attempts:
         if attempt.outcome != "ok" or attempt.tags:
             row = keys(cells[attempt.slot]) | {"run": attempt.slot, "attempt": attempt.number}
             row |= {"outcome": attempt.outcome if attempt.outcome != "ok" else "tagged", "tags": " ".join(attempt.tags)}
             rows.append(row | {"detail": attempt.detail, "log": attempt.log[-300:]})
-    for ran in source.runs:
-        if ran.attempt is None:
-            row = keys(ran.cell) | {"run": ran.slot.id, "attempt": None, "outcome": "not run", "tags": ""}
+    for run in source.runs:
+        if run.attempt is None:
+            row = keys(run.cell) | {"run": run.slot.id, "attempt": None, "outcome": "not run", "tags": ""}
             rows.append(row | {"detail": "the campaign has not come to it", "log": ""})
     return frame(rows)
 
 
-def ease_table(source: Source) -> pl.DataFrame:
+def code_size_table(source: Source) -> pl.DataFrame:
     """Lines and concepts of every implementation, seconds until its first step is done, and compilations after it."""
     measured: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
     for cell, runs in by_cell(source):
-        for ran in runs:
-            if ran.sampled and cell.run["mode"] not in ("none", "eager"):
-                marks, compiles = ran.sampled.marks, ran.sampled.compiles
+        for run in runs:
+            if run.sampled and cell.run["mode"] not in ("none", "eager"):
+                marks, compiles = run.sampled.marks, run.sampled.compiles
                 late = float(np.nansum(compiles[1:])) if len(compiles) else np.nan
                 wait = marks["first_call"] - marks.get("imported", 0.0), marks.get("imported", np.nan), late
                 measured.setdefault((cell.run["algorithm"], cell.run["backend"]), []).append(wait)
     rows, told = [], {cell.run["algorithm"] for cell in source.cells.values()}
-    for row in (row for row in ease_rows() if row["algorithm"] in told):
+    for row in (row for row in code_size_rows() if row["algorithm"] in told):
         found = np.array(measured.get((row["algorithm"], row["backend"]), [(np.nan,) * 3]))
         names = ("first_step_s", "import_s", "recompiles")
         row["implementation"] = row["backend"] if len(told) == 1 else f"{row['algorithm']} {row['backend']}"
@@ -134,7 +135,7 @@ def provenance_table(source: Source) -> pl.DataFrame:
         "order of runs": study.get("order"),
         "seed of the schedule": source.campaign.get("seed"),
         "runs": len(source.runs),
-        "runs with a result": sum(ran.sampled is not None for ran in source.runs),
+        "runs with a result": sum(run.sampled is not None for run in source.runs),
         "machine states in the store": len(source.strata),
         "benchback": source.campaign.get("benchback"),
     }

@@ -15,7 +15,7 @@ from benchback import stats
 from benchback.errors import InputError
 
 NEEDED = ("config.framework", "config.compile", "config.env_name", "config.hidden_sizes", "summary.duration_total")
-FIGURES = {
+METRICS = {
     "total": "summary.duration_total",
     "iteration 0": "summary.duration_iteration_0",
     "iterations 1:7": "summary.duration_iteration_avg_1:7",
@@ -66,7 +66,7 @@ def _run(row: dict[str, Any]) -> dict[str, Any]:
         "machine": str(row["config.notes_user"] or ""),
         "label": str(row["config.notes_config"] or ""),
     }
-    return found | {name: row.get(column) for name, column in FIGURES.items()}
+    return found | {name: row.get(column) for name, column in METRICS.items()}
 
 
 def compiled(runs: pl.DataFrame) -> pl.DataFrame:
@@ -76,12 +76,12 @@ def compiled(runs: pl.DataFrame) -> pl.DataFrame:
 
 
 def speedups(runs: pl.DataFrame) -> list[dict[str, Any]]:
-    """`nnx → linen` and so on by model, for every figure, timing and machine: the published tables and more."""
+    """`nnx → linen` and so on by model, for every metric, timing and machine: the published tables and more."""
     rows = []
     for (machine, timing), part in compiled(runs).group_by("machine", "timing", maintain_order=True):
-        for figure in FIGURES:
+        for metric in METRICS:
             for model in _models(part):
-                rows += _pairs(part.filter(pl.col("model") == model), figure, model, str(machine), str(timing))
+                rows += _pairs(part.filter(pl.col("model") == model), metric, model, str(machine), str(timing))
     return rows
 
 
@@ -90,13 +90,13 @@ def _models(part: pl.DataFrame) -> list[str]:
     return sorted(known, key=lambda name: list(MODELS.values()).index(name) if name in MODELS.values() else 99)
 
 
-def _pairs(part: pl.DataFrame, figure: str, model: str, machine: str, timing: str) -> Iterator[dict[str, Any]]:
+def _pairs(part: pl.DataFrame, metric: str, model: str, machine: str, timing: str) -> Iterator[dict[str, Any]]:
     present = [name for name in ORDER if name in part["framework"].unique().to_list()]
     for slower_to, faster_to in ((b, a) for a, b in combinations(present, 2)):
-        cells = [(_values(part, slower_to, env, figure), _values(part, faster_to, env, figure)) for env in _envs(part)]
+        cells = [(_values(part, slower_to, env, metric), _values(part, faster_to, env, metric)) for env in _envs(part)]
         found = stats.all_pairs(cells)
         if found.pairs:
-            row = {"machine": machine, "timing": timing, "figure": figure, "pair": f"{slower_to} → {faster_to}"}
+            row = {"machine": machine, "timing": timing, "figure": metric, "pair": f"{slower_to} → {faster_to}"}
             row |= {"model": model, "geometric_mean": found.geometric_mean, "median": found.median}
             yield row | {"pairs": found.pairs}
 
@@ -105,10 +105,10 @@ def _envs(part: pl.DataFrame) -> Sequence[str]:
     return part["env"].unique(maintain_order=True).to_list()
 
 
-def _values(part: pl.DataFrame, framework: str, env: str, figure: str) -> list[float]:
+def _values(part: pl.DataFrame, framework: str, env: str, metric: str) -> list[float]:
     """Known durations of a framework in an environment."""
     chosen = part.filter((pl.col("framework") == framework) & (pl.col("env") == env))
-    return [float(x) for x in chosen[figure].drop_nulls().to_list() if x > 0]
+    return [float(x) for x in chosen[metric].drop_nulls().to_list() if x > 0]
 
 
 def machines(runs: pl.DataFrame) -> list[dict[str, Any]]:

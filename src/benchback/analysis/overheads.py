@@ -7,16 +7,18 @@ import numpy as np
 import polars as pl
 
 from benchback import stats
-from benchback.analysis.table import WINDOWS, Ran, Source, by_cell, frame, keys
+from benchback.analysis.source import WINDOWS, SlotRun, Source
+from benchback.analysis.table import by_cell, frame, keys
+from benchback.analysis.wording import missing_text
 from benchback.measure.record import Cell
 
 
 def overheads_table(source: Source) -> pl.DataFrame:
     """Seconds of the published windows in every cell, also as ratio and difference to the reference."""
 
-    def windows(ran: Ran) -> dict[str, float]:
-        assert ran.sampled is not None
-        found = stats.windows(ran.sampled.seconds) | {"0": ran.sampled.marks["first_call"]}
+    def windows(run: SlotRun) -> dict[str, float]:
+        assert run.sampled is not None
+        found = stats.windows(run.sampled.seconds) | {"0": run.sampled.marks["first_call"]}
         return {words: found[name] for name, words in WINDOWS.items()}
 
     return _against_reference(source, windows)
@@ -25,15 +27,14 @@ def overheads_table(source: Source) -> pl.DataFrame:
 def phases_table(source: Source) -> pl.DataFrame:
     """Steady seconds of rollout and update in every cell that tells them apart."""
 
-    def phases(ran: Ran) -> dict[str, float]:
-        found = {name: ran.outcome.figures[name] for name in ("rollout", "update")}
-        return {name: value for name, value in found.items() if isinstance(value, float)}
+    def phases(run: SlotRun) -> dict[str, float]:
+        return _known(run, ("rollout", "update"))
 
     return _against_reference(source, phases)
 
 
-def _against_reference(source: Source, parts: Callable[[Ran], dict[str, float]]) -> pl.DataFrame:
-    medians = {cell.id: _medians([parts(ran) for ran in runs]) for cell, runs in by_cell(source)}
+def _against_reference(source: Source, parts: Callable[[SlotRun], dict[str, float]]) -> pl.DataFrame:
+    medians = {cell.id: _medians([parts(run) for run in runs]) for cell, runs in by_cell(source)}
     rows = []
     for cell, runs in by_cell(source):
         rival = _reference(source, cell)
@@ -68,8 +69,8 @@ def modes_table(source: Source) -> pl.DataFrame:
     rows = []
     for cell, runs in by_cell(source):
         if len(ways[cell.run["backend"]]) > 1 and _has_siblings(source, cell):
-            found = _medians([_numbers(ran, ("steady", "total")) for ran in runs])
-            way = cell.variant.partition("/")[2]
+            found = _medians([_known(run, ("steady", "total")) for run in runs])
+            way = cell.variant.removeprefix(f"{cell.run['backend']}/")
             rows += [
                 keys(cell) | {"way": way, "figure": name, "seconds": value, "blocks": len(runs)}
                 for name, value in found.items()
@@ -83,8 +84,8 @@ def _has_siblings(source: Source, cell: Cell) -> bool:
     return sum(not c.twin for c in mine) > 1
 
 
-def _numbers(ran: Ran, names: Sequence[str]) -> dict[str, float]:
-    found = {name: ran.outcome.figures[name] for name in names}
+def _known(run: SlotRun, names: Sequence[str]) -> dict[str, float]:
+    found = {name: run.outcome.metrics[name] for name in names}
     return {name: value for name, value in found.items() if isinstance(value, float)}
 
 
@@ -95,12 +96,13 @@ def memory_table(source: Source) -> pl.DataFrame:
 
 def _memory_rows(source: Source) -> Iterator[dict[str, Any]]:
     for cell, runs in by_cell(source):
-        slopes = [_slope(ran) for ran in runs]
+        slopes = [_slope(run) for run in runs]
         known = sorted((s for s in slopes if not s.reason), key=lambda s: s.per_iteration)
-        peaks = [ran.sampled.peaks.get("peak_rss_bytes", np.nan) for ran in runs if ran.sampled]
+        peaks = [run.sampled.peaks.get("peak_rss_bytes", np.nan) for run in runs if run.sampled]
         row = keys(cell) | {"peak_mb": float(np.median(peaks)) / 1e6, "blocks": len(runs)}
         if not known:
-            yield row | {"slope": None, "low": None, "high": None, "leak": "unknown", "reason": slopes[0].reason}
+            reason = missing_text(slopes[0].reason) if slopes[0].reason else ""
+            yield row | {"slope": None, "low": None, "high": None, "leak": "unknown", "reason": reason}
             continue
         middle = known[(len(known) - 1) // 2]
         scale = 1000 / 1e6
@@ -109,10 +111,10 @@ def _memory_rows(source: Source) -> Iterator[dict[str, Any]]:
         yield row | {"leak": leak, "reason": ""}
 
 
-def _slope(ran: Ran) -> stats.Slope:
+def _slope(run: SlotRun) -> stats.Slope:
     """Bytes per iteration once the allocator has filled its pools: the last three quarters of the run."""
-    assert ran.sampled is not None
-    memory = ran.sampled.memory
+    assert run.sampled is not None
+    memory = run.sampled.memory
     found = stats.robust_slope(memory[len(memory) // 4 :])
-    length = ran.sampled.ledger["iterations_per_call"]
+    length = run.sampled.ledger["iterations_per_call"]
     return stats.Slope(found.per_iteration / length, found.low / length, found.high / length, found.reason)

@@ -1,6 +1,6 @@
 """Training over time: seconds of each iteration, what they add up to, who overtakes whom, and what is learnt."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,8 +9,10 @@ from numpy.typing import NDArray
 
 from benchback import stats
 from benchback.analysis.claims import ALL
-from benchback.analysis.comparisons import Group
-from benchback.analysis.table import Ran, Source, by_cell, env_of, frame, keys, model_of
+from benchback.analysis.groups import Group, Outcome, env_of, model_of
+from benchback.analysis.source import SlotRun, Source
+from benchback.analysis.table import by_cell, frame, keys
+from benchback.analysis.wording import missing_text, no_break_even_text
 from benchback.measure.record import Cell
 
 MOST_POINTS = 48
@@ -36,7 +38,7 @@ def timeline_table(source: Source) -> pl.DataFrame:
     """
     rows = []
     for cell, runs in by_cell(source):
-        series = [ran.sampled for ran in runs if ran.sampled]
+        series = [run.sampled for run in runs if run.sampled]
         length = series[0].ledger["iterations_per_call"]
         calls = min(len(x.seconds) for x in series)
         seconds = np.median([x.seconds[:calls] for x in series], axis=0) / length
@@ -58,9 +60,9 @@ def _changes(segments: Sequence[stats.Segment]) -> tuple[dict[int, str], str]:
     found = sorted((x for x in segments if x.found), key=lambda x: x.start)
     middle = found[(len(found) - 1) // 2] if found else segments[0]
     marks = dict.fromkeys(middle.changes, CHANGE)
-    if middle.found:
+    if middle.reason is None:
         return marks | {middle.start: STEADY}, ""
-    return marks, f"no steady state: {middle.reason}"
+    return marks, missing_text(middle.reason)
 
 
 def _elapsed(first_call: float, seconds: NDArray) -> NDArray:
@@ -94,11 +96,14 @@ def overtaking(groups: Sequence[Group], slow: str, quick: str) -> list[float]:
     return found
 
 
-def _breakeven_row(mine: Any, theirs: Any, cell: Cell, rival: Cell) -> dict[str, Any]:
+def _breakeven_row(
+    mine: Mapping[int, Outcome], theirs: Mapping[int, Outcome], cell: Cell, rival: Cell
+) -> dict[str, Any]:
     found: dict[str, list[float]] = {"cold_a": [], "steady_a": [], "cold_b": [], "steady_b": []}
     for block in sorted(mine.keys() & theirs.keys()):
-        values = [side[block].figures[name] for side in (mine, theirs) for name in ("cold_start", "steady")]
-        if all(isinstance(x, float) for x in values):
+        measured = [side[block].metrics[name] for side in (mine, theirs) for name in ("cold_start", "steady")]
+        values = [x for x in measured if isinstance(x, float)]
+        if len(values) == len(found):
             for name, value in zip(found, values, strict=True):
                 found[name].append(value)
     even = stats.break_even(found["cold_a"], found["steady_a"], found["cold_b"], found["steady_b"])
@@ -112,16 +117,13 @@ def _breakeven_row(mine: Any, theirs: Any, cell: Cell, rival: Cell) -> dict[str,
     row["who"] = {"a": "this overtakes the reference", "b": "the reference overtakes this"}.get(
         even.overtakes or "", ""
     )
-    reason = even.reason
-    for side, name in who.items():
-        reason = reason.replace(f"{side} is ahead", f"{name} is ahead")
-    return row | {"reason": reason}
+    return row | {"reason": no_break_even_text(even.reason, cell, rival)}
 
 
-def filled(runs: Sequence[Ran]) -> NDArray[np.float64] | None:
+def filled(runs: Sequence[SlotRun]) -> NDArray[np.float64] | None:
     """Returns of every run at every call, the last known one where no episode ended; None where there are none."""
-    calls = min(len(ran.sampled.returns) for ran in runs if ran.sampled)
-    curves = np.array([ran.sampled.returns[:calls] for ran in runs if ran.sampled])
+    calls = min(len(run.sampled.returns) for run in runs if run.sampled)
+    curves = np.array([run.sampled.returns[:calls] for run in runs if run.sampled])
     if not calls or np.isnan(curves).all(axis=1).any():
         return None
     last = np.maximum.accumulate(np.where(np.isnan(curves), -1, np.arange(calls)), axis=1)
@@ -142,14 +144,14 @@ def curves_table(source: Source) -> pl.DataFrame:
     return frame(rows)
 
 
-def _curve_rows(source: Source, cell: Cell, runs: Sequence[Ran], curves: NDArray) -> Iterator[dict[str, Any]]:
+def _curve_rows(source: Source, cell: Cell, runs: Sequence[SlotRun], curves: NDArray) -> Iterator[dict[str, Any]]:
     calls = curves.shape[1]
     known = np.flatnonzero(~np.isnan(curves).any(axis=0))
     at = known[np.unique(np.linspace(0, len(known) - 1, min(CURVE_POINTS, len(known))).astype(int))]
     band = stats.stratified_bootstrap(
         [curves[:, at]], stats.interquartile_mean, source.generator("curve", cell.id), resamples=RESAMPLES
     )
-    times = [_elapsed(ran.sampled.marks["first_call"], ran.sampled.seconds[:calls]) for ran in runs if ran.sampled]
+    times = [_elapsed(run.sampled.marks["first_call"], run.sampled.seconds[:calls]) for run in runs if run.sampled]
     elapsed = np.median(times, axis=0)
     steps = cell.run["num_envs"] * cell.run["num_steps"] * runs[0].sampled.ledger["iterations_per_call"]  # pyright: ignore
     common = keys(cell) | {"panel": source.titles[cell.id]}
@@ -165,8 +167,8 @@ def thresholds_table(source: Source) -> pl.DataFrame:
     for cells, goal in _goals(source):
         for cell, runs, curves in cells:
             times = []
-            for ran, curve in zip(runs, curves, strict=True):
-                elapsed = _elapsed(ran.sampled.marks["first_call"], ran.sampled.seconds[: len(curve)])  # pyright: ignore
+            for run, curve in zip(runs, curves, strict=True):
+                elapsed = _elapsed(run.sampled.marks["first_call"], run.sampled.seconds[: len(curve)])  # pyright: ignore
                 times.append(stats.time_to_threshold(elapsed, curve, goal, hold=min(3, len(curve))))
             reached = [x for x in times if x is not None]
             row = keys(cell) | {
@@ -182,7 +184,7 @@ def thresholds_table(source: Source) -> pl.DataFrame:
     return frame(rows)
 
 
-Learnt = list[tuple[Cell, list[Ran], NDArray[np.float64]]]
+Learnt = list[tuple[Cell, list[SlotRun], NDArray[np.float64]]]
 
 
 def _learnt(source: Source) -> Iterator[Learnt]:

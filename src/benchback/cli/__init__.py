@@ -1,4 +1,4 @@
-"""The command line: verbs only. Parses, calls, prints; frameworks are imported by the verbs that need them."""
+"""The command line: each verb with its printing. Frameworks are imported by the verbs that need them."""
 
 import sys
 from importlib import import_module
@@ -28,7 +28,7 @@ usage: benchback VERB [options]        benchback VERB --help for the options of 
   list-runs STORE    every attempt; show STORE RUN for one of them with all its samples
   verify STORE       whether a store can be believed: checksums, ledgers, seeds
   export STORE       runs and samples as csv, json or parquet
-  report STORE       the verdict as one offline page, with every figure and table as files
+  report STORE       the verdict as one offline page, with every chart and table as files
   compare A B        two stores, strata or variants side by side; exit 1 if something got slower
   import FILE        results of benchback-rl, its tables by its own formulas
   doctor             whether this machine can measure, and what to change
@@ -49,18 +49,18 @@ VERBS = {
     "peers": ("comparing", "peers"),
     "micro": ("comparing", "micro"),
     "scale": ("comparing", "scale"),
-    "plan": ("campaigns", "plan"),
-    "run": ("campaigns", "run"),
-    "status": ("campaigns", "status"),
-    "list-runs": ("campaigns", "list_runs"),
-    "show": ("campaigns", "show_run"),
-    "verify": ("campaigns", "verify"),
-    "export": ("campaigns", "export"),
+    "plan": ("planning", "plan"),
+    "run": ("running", "run"),
+    "status": ("stores", "status"),
+    "list-runs": ("stores", "list_runs"),
+    "show": ("stores", "show_run"),
+    "verify": ("stores", "verify"),
+    "export": ("stores", "export"),
     "report": ("reporting", "report"),
     "compare": ("reporting", "compare"),
     "import": ("reporting", "import_results"),
-    "doctor": ("campaigns", "doctor"),
-    "envs": ("campaigns", "environments"),
+    "doctor": ("machines", "doctor"),
+    "envs": ("machines", "environments"),
 }
 """Verb -> (module beside this one, function of the arguments that returns an exit code)."""
 

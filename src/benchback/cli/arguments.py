@@ -1,4 +1,4 @@
-"""What verbs share: parsing flags, thread counts, caches, and being asked to stop."""
+"""Shared by the verbs: parsing flags, thread counts, caches, and requests to stop."""
 
 import os
 import signal
@@ -24,6 +24,14 @@ def positional(arguments: list[str], verb: str, what: str) -> tuple[str, list[st
     if not arguments or arguments[0].startswith("-"):
         raise InputError(f"{verb} needs {what}; see benchback {verb} --help")
     return arguments[0], arguments[1:]
+
+
+def parse_named(flags: Any, arguments: list[str], verb: str, placeholder: str, what: str) -> tuple[str, Any]:
+    """The leading positional argument, and the flags after it; `what` describes it to one who left it out."""
+    if arguments and arguments[0] in ("-h", "--help"):
+        parse(flags, arguments, f"{verb} {placeholder}")
+    name, rest = positional(arguments, verb, what)
+    return name, parse(flags, rest, f"{verb} {placeholder}")
 
 
 def limit_threads(threads: int) -> None:
@@ -63,4 +71,20 @@ def on_interrupt() -> Callable[[], bool]:
 
     signal.signal(signal.SIGINT, ask)
     signal.signal(signal.SIGTERM, ask)
+    return lambda: bool(asked)
+
+
+def on_stop() -> Callable[[], bool]:
+    """Whether the user has asked to stop: what is under way is ended within two seconds, however often they ask."""
+    asked: list[int] = []
+    numbers = signal.SIGINT, signal.SIGTERM
+
+    def ask(signum: int, frame: FrameType | None) -> None:
+        asked.append(signum)
+        # Unlike a handler of ours, this lasts until the process is gone: one who asks again gets the same exit code.
+        for number in numbers:
+            signal.signal(number, signal.SIG_IGN)
+
+    for number in numbers:
+        signal.signal(number, ask)
     return lambda: bool(asked)

@@ -134,8 +134,8 @@ def parity(arguments: list[str]) -> int:
 @contextmanager
 def measured(study: "Study", flags: PeersFlags | MicroFlags | ScaleFlags) -> Iterator["Store"]:
     """The store of a comparison that is complete; one that was broken off is continued."""
-    from benchback.cli.campaigns import on_stop
-    from benchback.cli.show_campaigns import watching
+    from benchback.cli.arguments import on_stop
+    from benchback.cli.board import watching
     from benchback.measure import coordinator
 
     stop = on_stop()

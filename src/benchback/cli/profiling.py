@@ -1,11 +1,16 @@
-"""The verb that says where an iteration's time goes."""
+"""`benchback profile`: where an iteration's time goes."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from rich.console import Console
+
 from benchback.cli.arguments import limit_threads, parse, value_of
+from benchback.cli.tables import measuring, table
 from benchback.cli.training import allow_precision
+from benchback.tools.profile.page import milliseconds, ratio_cell, share
 
 Config = TypeVar("Config")
 
@@ -36,10 +41,8 @@ class ProfileFlags(Generic[Config]):
 
 def profile(arguments: list[str]) -> int:
     from benchback import registry, run_dir
-    from benchback.cli.show_profiling import print_profile
-    from benchback.cli.show_tables import measuring
     from benchback.run import Run
-    from benchback.tools.profile import Plan, default_out, profile
+    from benchback.tools.profile import ProfilePlan, default_out, profile
 
     algorithm = "ppo"
     if arguments and not arguments[0].startswith("-"):
@@ -52,10 +55,38 @@ def profile(arguments: list[str]) -> int:
     flags = parse(flags_type, arguments, f"profile {algorithm}", default)
     if flags.compare is not None:
         registry.choose("backend", flags.compare, registry.BACKENDS)
-    plan = Plan(flags.run, flags.warmup, flags.iterations, flags.compare)
+    plan = ProfilePlan(flags.run, flags.warmup, flags.iterations, flags.compare)
     limit_threads(flags.threads)
     allow_precision(flags.run)
     with measuring() as progress:
         found = profile(plan, flags.out or default_out(flags.run), progress)
     print_profile(found, flags.json)
     return 0
+
+
+def print_profile(found: dict[str, Any], as_json: bool) -> None:
+    """The table of the parts, the comparison of updates if there is one, and where the files are."""
+    if as_json:
+        print(json.dumps(found))
+        return
+    run, times = found["run"], found["whole"]
+    title = f"{run['algorithm']} {run['backend']}/{run['mode']}/{run['unit']} on {run['env']}, an iteration"
+    rows = [(row["part"], milliseconds(row["seconds"]), share(row["share"]), row["how"]) for row in found["parts"]]
+    Console().print(table(title, ("part", "ms", "share", "what was timed"), rows))
+    print("parts measured apart need not add up to the whole: the remainder is what they leave over or exceed it by")
+    print(
+        f"waited for: rollout {milliseconds(times['rollout_s'])} ms, update {milliseconds(times['update_s'])} ms; ",
+        end="",
+    )
+    print(f"the calls of an iteration return after {milliseconds(times['returned_s'])} ms")
+    if "updates" in found:
+        print_updates(found["updates"])
+    for name, what in (("page", "open"), ("cprofile", "snakeviz"), ("trace", "ui.perfetto.dev")):
+        print(f"{what}: {found['files'][name]}")
+
+
+def print_updates(found: dict[str, Any]) -> None:
+    """Updates of two backends by what the clock was stopped at."""
+    first, second = found["between"]
+    rows = [(row["what"], *map(milliseconds, row["seconds"]), ratio_cell(row)) for row in found["rows"]]
+    Console().print(table("updates alone", ("the clock runs", f"{first} ms", f"{second} ms", "ratio"), rows))

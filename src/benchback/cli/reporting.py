@@ -1,17 +1,31 @@
-"""Verbs about what came of campaigns: report, compare, and results of earlier work."""
+"""Verbs about results: `report`, `compare`, and `import` for those of earlier work."""
 
+import json
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from benchback.cli.arguments import parse, positional
+from rich.console import Console
+from rich.markup import escape
+
+from benchback.cli.arguments import parse, parse_named
+from benchback.cli.tables import jsonable, table
 from benchback.errors import InputError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from benchback.analysis.compare import Compared
+
+MOST_ROWS = 60
+"""Of a comparison that are printed."""
 
 
 @dataclass(frozen=True)
 class ReportFlags:
-    """Write the report of a store: one offline HTML page, figures as PNG and SVG, tables as Markdown, CSV and JSON."""
+    """Write the report of a store: one offline HTML page, charts as PNG and SVG, tables as Markdown, CSV and JSON."""
 
     out: Path | None = None
     """Folder to write to; by default STORE-report beside the store."""
@@ -22,7 +36,7 @@ class ReportFlags:
     seed: int = 0
     """Seed of the bootstrap intervals."""
     images: bool = True
-    """Write the figures as files, too."""
+    """Write the charts as files, too."""
     json: bool = False
     """Print JSON."""
 
@@ -51,14 +65,10 @@ class ImportFlags:
 
 def report(arguments: list[str]) -> int:
     from benchback.analysis.costs import read_env_times
-    from benchback.cli.show_reporting import print_report
     from benchback.measure.results import open_trainings
     from benchback.report.render import render
 
-    if arguments and arguments[0] in ("-h", "--help"):
-        parse(ReportFlags, arguments, "report STORE")
-    name, rest = positional(arguments, "report", "a store, e.g. runs/smoke.sqlite")
-    flags = parse(ReportFlags, rest, "report STORE")
+    name, flags = parse_named(ReportFlags, arguments, "report", "STORE", "a store, e.g. runs/smoke.sqlite")
     path = Path(name)
     out = flags.out or path.with_name(f"{path.stem}-report")
     times = None if flags.env_times is None else read_env_times(flags.env_times)
@@ -72,7 +82,6 @@ def report(arguments: list[str]) -> int:
 
 def compare(arguments: list[str]) -> int:
     from benchback.analysis.compare import compare, side
-    from benchback.cli.show_reporting import print_comparison
 
     if arguments and arguments[0] in ("-h", "--help"):
         parse(CompareFlags, arguments, "compare A B")
@@ -88,12 +97,8 @@ def compare(arguments: list[str]) -> int:
 
 def import_results(arguments: list[str]) -> int:
     from benchback.analysis import imported
-    from benchback.cli.show_reporting import print_imported, print_report
 
-    if arguments and arguments[0] in ("-h", "--help"):
-        parse(ImportFlags, arguments, "import FILE")
-    name, rest = positional(arguments, "import", "a file, e.g. results.parquet")
-    flags = parse(ImportFlags, rest, "import FILE")
+    name, flags = parse_named(ImportFlags, arguments, "import", "FILE", "a file, e.g. results.parquet")
     runs = imported.read_cache(Path(name))
     print_imported(runs, imported.speedups(runs), imported.machines(runs), imported.modes(runs), flags.json)
     if flags.out is not None:
@@ -101,3 +106,83 @@ def import_results(arguments: list[str]) -> int:
 
         print_report(render_imported(runs, flags.out), flags.json)
     return 0
+
+
+def print_report(files: Sequence[Path], as_json: bool) -> None:
+    """Where the files are."""
+    if as_json:
+        print(json.dumps({"files": [str(path) for path in files]}))
+        return
+    size = sum(path.stat().st_size for path in files) / 1e6
+    print(f"{files[0]} and {len(files) - 1} more files, {size:.1f} MB")
+
+
+def print_comparison(found: "Compared", before: str, after: str, as_json: bool) -> None:
+    """Regressions first, then the differences between the machines."""
+    from benchback.analysis.compare import overall
+
+    rows = found.rows.to_dicts()
+    if as_json:
+        summary = {"before": before, "after": after, "regressions": found.regressions, "unmatched": found.unmatched}
+        summary |= {"changed": found.changed, "rows": [jsonable(row) for row in rows], "overall": overall(found.rows)}
+        print(json.dumps(summary, indent=2))
+        return
+    columns = ("variant", "env", "model", "timing", "metric", "before s", "after s", "after / before")
+    lines = [_comparison_line(row) for row in rows[:MOST_ROWS]]
+    Console().print(table("times as long as before, regressions first", columns, lines))
+    if len(rows) > MOST_ROWS:
+        print(f"{len(rows) - MOST_ROWS} more rows; --json prints all")
+    for row in overall(found.rows):
+        print(f"{row['backend']} {row['figure']}: {row['ratio']:.3f}x (geometric mean of {row['cells']} cells)")
+    for name, (old, new) in found.changed.items():
+        print(f"{name}: {old} -> {new}")
+    if found.unmatched:
+        print(f"{found.unmatched} cells are in one of the two only")
+    print(f"{found.regressions} regressions of {len(rows)} comparisons")
+
+
+def _comparison_line(row: Mapping[str, Any]) -> tuple[str, ...]:
+    text = escape(row["text"] or row["reason"])
+    seconds = ("-" if row[name] is None else f"{row[name]:.4g}" for name in ("before_s", "after_s"))
+    words = (row["variant"], row["env"], row["model"], row["timing"], row["figure"])
+    return (*map(escape, words), *seconds, f"[red]{text}[/red]" if row["regression"] else text)
+
+
+def print_imported(
+    runs: "pl.DataFrame",
+    speedups: Sequence[Mapping[str, Any]],
+    machines: Sequence[Mapping[str, Any]],
+    modes: Sequence[Mapping[str, Any]],
+    as_json: bool,
+) -> None:
+    """The tables of earlier work by its formulas."""
+    if as_json:
+        found = {"runs": len(runs), "label": "as published (all pairs)", "speedups": list(speedups)}
+        print(json.dumps(found | {"machines": list(machines), "modes": list(modes)}, indent=2, default=str))
+        return
+    print(f"{len(runs)} runs; speed-ups as published: over all pairs of runs, without an interval")
+    models = list(dict.fromkeys(str(row["model"]) for row in speedups))
+    columns = ("machine", "timing", "metric", "from → to", *models)
+    Console().print(
+        table("speed-up by model: geometric mean / median (pairs)", columns, _speedup_lines(speedups, models))
+    )
+    for title, rows in (("machines", machines), ("compile modes, sync", modes)):
+        if rows:
+            lines = [tuple(_shown(x) for x in row.values()) for row in rows]
+            Console().print(table(title, tuple(rows[0]), lines))
+
+
+def _speedup_lines(speedups: Sequence[Mapping[str, Any]], models: Sequence[str]) -> list[tuple[str, ...]]:
+    """A line for every machine, timing, metric and pair, with a column for each model, as published."""
+    lines: dict[tuple[str, ...], dict[str, str]] = {}
+    for row in speedups:
+        place = tuple(escape(str(row[name])) for name in ("machine", "timing", "figure", "pair"))
+        text = f"{row['geometric_mean']:.3f} / {row['median']:.3f} ({row['pairs']})"
+        lines.setdefault(place, {})[str(row["model"])] = text
+    return [(*place, *(found.get(model, "-") for model in models)) for place, found in lines.items()]
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else escape(str(value))

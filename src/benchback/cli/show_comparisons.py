@@ -10,7 +10,8 @@ from typing import Any
 from rich.console import Console
 
 from benchback import envs, registry
-from benchback.cli.show_tables import table
+from benchback.analysis.wording import ratio_text
+from benchback.cli.tables import table
 from benchback.measure.micro.operations import OPERATIONS
 
 
@@ -119,19 +120,13 @@ def arithmetic(line: dict[str, Any]) -> str:
     return f"{line['flops_per_s'] / 1e9:.1f} ({line['fraction_of_limit']:.0%})"
 
 
-WIDEST = 10
+WIDEST = 10.0
 """Of an interval, end over end, that is worth its place; two noisy blocks give wider ones."""
 
 
 def ratio(found: dict[str, Any] | None) -> str:
     """`1.42x [1.38, 1.46]`, without the interval where one block gives none; `1.4x [?]` where it would say nothing."""
-    if not found:
-        return ""
-    if found["low"] is None:
-        return f"{found['ratio']:.2f}x"
-    if found["high"] > WIDEST * found["low"]:
-        return f"{found['ratio']:.2g}x [?]"
-    return f"{found['ratio']:.2f}x [{found['low']:.2f}, {found['high']:.2f}]"
+    return ratio_text(found["ratio"], found["low"], found["high"], widest=WIDEST) if found else ""
 
 
 def print_micro(rows: list[dict[str, Any]], as_json: bool) -> None:

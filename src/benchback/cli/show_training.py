@@ -14,7 +14,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
-from benchback.cli.show_tables import jsonable
+from benchback.cli.tables import jsonable
 from benchback.run import Run
 from benchback.run_dir import RunDir
 from benchback.tools.play import Episode

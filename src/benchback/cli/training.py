@@ -144,8 +144,8 @@ def evaluate(arguments: list[str]) -> int:
 
 def play(arguments: list[str]) -> int:
     from benchback import run_dir
-    from benchback.cli.show_tables import measuring
     from benchback.cli.show_training import print_episodes
+    from benchback.cli.tables import measuring
     from benchback.run import Run
     from benchback.tools.play import record
 

@@ -1,16 +1,26 @@
-"""The verb that searches for hyper-parameters."""
+"""`benchback tune`: search for hyper-parameters."""
 
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import tyro
+from rich.console import Console
+from rich.markup import escape
 
-from benchback.cli.arguments import parse, positional, value_of
-from benchback.cli.campaigns import FAILED_RUNS, on_stop
+from benchback.cli.arguments import on_stop, parse, positional, value_of
+from benchback.cli.running import FAILED_RUNS
+from benchback.cli.tables import table
 from benchback.errors import InputError
 
+if TYPE_CHECKING:
+    from benchback.measure.study import Study
+
 Config = TypeVar("Config")
+MOST_SHOWN = 30
+"""Points of a tuning that are printed."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +58,7 @@ class TuneFlags(Generic[Config]):
 
 
 def tune(arguments: list[str]) -> int:
-    from benchback.cli.show_campaigns import watching
-    from benchback.cli.show_tuning import print_tuning
+    from benchback.cli.board import watching
     from benchback.measure import coordinator
     from benchback.tools.tune import result, search
 
@@ -114,3 +123,37 @@ def axes(option: str, given: tuple[str, ...]) -> dict[str, str]:
             raise InputError(f"--{option} {name} is given twice; list all its values at once")
         found[name] = values
     return found
+
+
+def print_tuning(
+    lines: Sequence[Mapping[str, Any]], tuning: "Study", paths: Sequence[Path], failed: int, as_json: bool
+) -> None:
+    """A row per point, best first, and where the files are."""
+    if as_json:
+        found = {"event": "outcome", "study": tuning.name, "scale": tuning.scale, "failed": failed}
+        print(json.dumps(found | {"rows": list(lines), "files": [str(path) for path in paths]}))
+        return
+    from benchback.tools.tune.result import text
+
+    columns = ("rank", *lines[0]["values"], "return", "+-", "seeds", *(["error"] if failed else []))
+    rows = [
+        (
+            str(rank),
+            *(escape(text(x)) for x in line["values"].values()),
+            "-" if line["score"] is None else f"{line['score']:.1f}",
+            "-" if line["std"] is None else f"{line['std']:.1f}",
+            str(line["seeds"]),
+            *([escape(line["error"][:60])] if failed else []),
+        )
+        for rank, line in enumerate(lines[:MOST_SHOWN], 1)
+    ]
+    scaled = "" if tuning.scale == 1.0 else f", iterations times {tuning.scale:g}"
+    Console().print(table(f"{tuning.name}: {len(lines)} points, {tuning.min_blocks} seeds each{scaled}", columns, rows))
+    if len(lines) > MOST_SHOWN:
+        print(f"{len(lines) - MOST_SHOWN} more in {paths[0]}")
+    if failed:
+        print(f"{failed} runs have no result: benchback list-runs {paths[0].parent / 'runs.sqlite'}")
+    best = next((path for path in paths if path.name == "best.yaml"), None)
+    if best is not None:
+        print(f"train the best with: benchback train --config {best}")
+    print(f"files in {paths[0].parent}")

@@ -6,7 +6,6 @@ import shutil
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ def examine(seconds: float, progress: Callable[[str, int, int], None]) -> dict[s
     noise = machine.between(before, machine.sample())
     spread = {name: spread_of([x[name] for x in (*first, *second)]) for name in ("matmul_s", "memcpy_s")}
     same = stats.compare("A/A", [x["matmul_s"] for x in first], [x["matmul_s"] for x in second])
-    found = {"machine": fingerprint, "noise": noise, "spread": spread, "aa": asdict(same), "caches": cache_settings()}
+    found = {"machine": fingerprint, "noise": noise, "spread": spread, "aa": same, "caches": cache_settings()}
     needed = stats.minimum_detectable_effect(math.sqrt(2) * spread["matmul_s"], 5)
     found |= {"detectable_with_5_blocks": needed, "free_bytes": shutil.disk_usage(Path.cwd()).free}
     return found | {"advice": advice(found)}
@@ -74,7 +73,7 @@ def advice(found: Mapping[str, Any]) -> list[str]:
             f"the same work varies by {found['spread']['matmul_s']:.1%} from process to process: plan more blocks; "
             f"with 5, differences below {found['detectable_with_5_blocks']:.1%} stay hidden"
         )
-    if found["aa"]["verdict"] in ("faster", "slower"):
+    if found["aa"].verdict in ("faster", "slower"):
         lines.append("two copies of the same work came out different: measure again before believing any figure")
     if facts["cpus_allowed"] < 2:
         lines.append("one processor must serve coordinator and worker: allow at least two")

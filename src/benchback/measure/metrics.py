@@ -1,14 +1,15 @@
-"""What a run came to: the figures on which runs are compared, or the reason why one has none."""
+"""The metrics on which runs are compared: those of a run, or the reason why it has none."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
 from benchback import stats
 from benchback.measure.record import Record
-from benchback.stats import Measured
+from benchback.stats import Measured, Missing
 
-FIGURES = {
+METRICS = {
     "total": "seconds from starting the process to the end of training",
     "cold_start": "seconds from starting the process to the end of the first call: imports, building, compiling",
     "steady": "seconds of an iteration in steady state",
@@ -17,15 +18,33 @@ FIGURES = {
 }
 
 
-def figures(record: Record) -> dict[str, Measured]:
-    """Every figure of a run by name; a text says why it has none."""
+@dataclass(frozen=True)
+class NotRun(Missing):
+    """No attempt has been made yet."""
+
+
+@dataclass(frozen=True)
+class Failed(Missing):
+    """Every attempt failed; the fields are those of the last one."""
+
+    outcome: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class PhasesNotTimed(Missing):
+    """Rollout and update are timed in unit phase with sync timing only."""
+
+
+def run_metrics(record: Record) -> dict[str, Measured]:
+    """Every metric of a run by name; a reason where it has none."""
     durations = np.array(record.samples["total_s"], float)
     segment = stats.steady(durations)
     per_call = record.ledger["iterations_per_call"]
     found: dict[str, Measured] = {
         "total": record.marks["finished"],
         "cold_start": record.marks["first_call"],
-        "steady": segment.steady_s / per_call if segment.found else f"no steady state: {segment.reason}",
+        "steady": segment.reason or segment.steady_s / per_call,
     }
     return found | _phases(record.samples, segment)
 
@@ -36,17 +55,15 @@ def _phases(samples: Mapping[str, list[float | None]], segment: stats.Segment) -
     for name in ("rollout", "update"):
         values = samples.get(f"{name}_s")
         if not values:
-            found[name] = "phases are timed in unit phase with sync timing only"
-        elif not segment.found:
-            found[name] = f"no steady state: {segment.reason}"
+            found[name] = PhasesNotTimed()
         else:
-            found[name] = float(np.median(np.array(values, float)[segment.start :]))
+            found[name] = segment.reason or float(np.median(np.array(values, float)[segment.start :]))
     return found
 
 
 def stopping_metric(record: Record) -> float:
-    """The figure on which it is decided whether a group needs more blocks: a steady iteration, else the mean one."""
-    found = figures(record)["steady"]
+    """Seconds of a steady iteration, else of the mean one: what decides whether a group needs more blocks."""
+    found = run_metrics(record)["steady"]
     if isinstance(found, float):
         return found
     later = [x for x in record.samples["total_s"][1:] if x is not None] or [record.samples["total_s"][0] or 0.0]

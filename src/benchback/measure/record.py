@@ -79,11 +79,20 @@ class Cell:
         """
         if self.kind != "training":
             return self.run["variant"]
-        unit = f"chunk({self.run['chunk']})" if self.run["unit"] == "chunk" else self.run["unit"]
+        where = f" on {self.other_suite}" if self.other_suite else ""
+        return f"{self.run['backend']}/{self.run['mode']}/{self.unit}{where}" + ("'" if self.twin else "")
+
+    @property
+    def unit(self) -> str:
+        """How much one program covers: `phase`, `iteration` or `chunk(10)`."""
+        return f"chunk({self.run['chunk']})" if self.run["unit"] == "chunk" else self.run["unit"]
+
+    @property
+    def other_suite(self) -> str:
+        """The suite of an environment that has twins in other suites and is not the usual one of them; else empty."""
         suite, _, name = str(self.run.get("env", "gymnax/")).partition("/")
         away = suite != "gymnax" and (name in (*GYMNAX, *CONTINUOUS) or suite == "envpool")
-        where = f" on {suite}" if away else ""
-        return f"{self.run['backend']}/{self.run['mode']}/{unit}{where}" + ("'" if self.twin else "")
+        return suite if away else ""
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "Cell":

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,16 @@ COMPARED = frozenset({
 })
 # fmt: on
 """Fields of a ledger in which compared runs may differ: the axes of comparison and what follows from them."""
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """A field in which the ledgers of two compared runs differ though it is no axis of comparison."""
+
+    first: str
+    second: str
+    field: str
+    values: tuple[Any, Any]
 
 
 def verify(path: Path) -> list[str]:
@@ -70,7 +81,9 @@ def _contradictions(store: Store) -> Iterator[str]:
         block = ledgers[cells[slot.cell].group, slot.block, slot.stratum]
         block |= {_name(x): x.record.ledger for x in attempts if x.outcome == "ok" and x.record}
     for block in ledgers.values():
-        yield from disagreements(block)
+        for found in disagreements(block):
+            first, second = found.values
+            yield (f"{found.first} and {found.second} must not be compared: {found.field} is {first!r} and {second!r}")
 
 
 def _seeds(cells: Mapping[str, Cell], slots: Sequence[Slot]) -> Iterator[str]:
@@ -100,8 +113,8 @@ def _history(slot: Slot, attempts: Sequence[Attempt]) -> Iterator[str]:
             yield f"{_name(attempt)} used seed {seed}, the schedule says {slot.seed}"
 
 
-def disagreements(ledgers: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """What keeps runs from being compared: fields in which one's ledger differs from the first one's."""
+def disagreements(ledgers: Mapping[str, Mapping[str, Any]]) -> list[Disagreement]:
+    """What keeps runs from being compared: fields in which a ledger differs from the first one."""
     names = list(ledgers)
     works = [_work(ledgers[name]) for name in names]
     found = []
@@ -109,7 +122,7 @@ def disagreements(ledgers: Mapping[str, Mapping[str, Any]]) -> list[str]:
         for field in sorted(works[0].keys() | work.keys()):
             ours, theirs = works[0].get(field), work.get(field)
             if canonical(ours) != canonical(theirs):
-                found.append(f"{names[0]} and {name} must not be compared: {field} is {ours!r} and {theirs!r}")
+                found.append(Disagreement(names[0], name, field, (ours, theirs)))
     return found
 
 

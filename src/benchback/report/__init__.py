@@ -1,1 +1,1 @@
-"""Reads what the instrument stored and says what follows from it. Imports no framework and measures nothing."""
+"""The report of a store: charts, tables, prose and page. Imports no framework and measures nothing."""

@@ -1,4 +1,4 @@
-"""What all figures have in common: data and words beside a chart, colours, and what is seen at first."""
+"""Shared by all charts: data, caption, colours, and the rows that are shown before anything is chosen."""
 
 import json
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ VERDICTS = {
     "no verdict": "cross",
 }
 WIDTH = 640
-"""Of a figure as a file; on the page it is as wide as the page."""
+"""Width of a chart as a file; on the page it is as wide as the page."""
 FILE_FONT = "sans-serif"
 """The one that vl-convert brings along: the same on every machine, and four times as fast as those it must find."""
 APART = ("algorithm", "device", "timing")

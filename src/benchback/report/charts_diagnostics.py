@@ -1,17 +1,17 @@
-"""Sections 6 to 11: memory, parity and fairness, noise, failures, ease of use, provenance."""
+"""Sections 6 to 11: memory, parity and ledgers, noise, failures, code size, provenance."""
 
 from typing import Any
 
 import altair as alt
 
 from benchback.analysis.diagnostics import ledger_fields
-from benchback.analysis.table import Source
+from benchback.analysis.source import Source
 from benchback.report.chart import APART, WIDTH, Figure, chart, colour, tips
 from benchback.report.charts_parts import NAMES
 from benchback.report.charts_speed import CLAIM_COLUMNS, forest_chart
 from benchback.report.rows import height, panels, row_axis, row_names, spread_chart
 
-HOSTS = (
+PYTHON_ENVS = (
     " An environment that lives in Python is stepped outside of the program; beside are what crosses to it and back in "
     "a call, and its own share of the time of the calls after the first."
 )
@@ -19,11 +19,11 @@ HOSTS = (
 
 def section(source: Source) -> list[Figure]:
     """Sections 6 to 11."""
-    return [*memory(source.models), *fairness(source), *noise(), failures(), *ease(), provenance()]
+    return [*memory(source.models), *fairness(source), *noise(), failures(), *code_size(), provenance()]
 
 
 def memory(models: list[str]) -> list[Figure]:
-    """Peaks and slopes."""
+    """Peak memory and its growth."""
     columns = {"variant": "variant", "env": "env", "model": "model", "timing": "timing", "block": "block"}
     host = Figure(
         "memory_host",
@@ -92,7 +92,7 @@ def fairness(source: Source) -> list[Figure]:
         "Fairness ledger",
         "What was done in every cell. Compared runs may differ in their axes and what follows from them; the "
         "last column must "
-        "say nothing, or the pair is not compared." + HOSTS * ("env_share" in columns),
+        "say nothing, or the pair is not compared." + PYTHON_ENVS * ("env_share" in columns),
         "ledger",
         columns | {"differs": "differs in"},
     )
@@ -126,24 +126,24 @@ def noise() -> list[Figure]:
     return [loud, canary(), same("aa", "steady"), same("aa_total", "total")]
 
 
-def same(id: str, figure: str) -> Figure:
-    """Two copies of one cell by one figure of a run."""
+def same(id: str, metric: str) -> Figure:
+    """Two copies of one cell compared by one metric."""
     return Figure(
         id,
         8,
-        f"A/A: the same against itself, {NAMES[figure]}",
+        f"A/A: the same against itself, {NAMES[metric]}",
         "Two copies of one cell, compared like any other pair. They must come out equivalent or inconclusive; "
         "faster or slower here means that the instrument sees differences that are not there.",
         "claims",
         CLAIM_COLUMNS,
         forest_chart("claims"),
-        {"figure": figure, "twin": True},
+        {"figure": metric, "twin": True},
         missing="This campaign has no A/A pair.",
     )
 
 
 def canary() -> Figure:
-    """A fixed piece of work, over and over."""
+    """Times of the canary, a fixed piece of work, in order."""
     drawn = (
         chart("canary")
         .mark_line(point=alt.OverlayMarkDef(size=14), strokeWidth=1, opacity=0.8)
@@ -174,7 +174,7 @@ WHOLE = "datum.value % 1 ? '' : format(datum.value, 'd')"
 
 
 def failures() -> Figure:
-    """What did not work."""
+    """Failed and repeated attempts."""
     drawn = (
         chart("failures")
         .mark_bar()
@@ -204,8 +204,8 @@ def failures() -> Figure:
     )
 
 
-def ease() -> list[Figure]:
-    """Length, concepts, waiting."""
+def code_size() -> list[Figure]:
+    """Lines, names of the framework, and seconds to the first iteration."""
     columns = {"algorithm": "algorithm", "backend": "backend", "lines": "lines of code"}
     columns |= {"concepts": "framework concepts", "import_s": "import s", "first_step_s": "import to first step s"}
     columns |= {"recompiles": "later compilations"}
@@ -245,12 +245,12 @@ def _bars(field: str, title: str, words: str) -> Any:
 
 
 def provenance() -> Figure:
-    """Where it comes from."""
+    """Campaign, machine and versions."""
     return Figure(
         "provenance",
         11,
         "Provenance",
-        "The campaign, the machine and the versions behind every figure on this page.",
+        "The campaign, the machine and the versions behind every number on this page.",
         "provenance",
         {"what": "what", "value": "value"},
     )

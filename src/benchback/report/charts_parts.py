@@ -4,7 +4,7 @@ from typing import Any
 
 import altair as alt
 
-from benchback.analysis.table import Source
+from benchback.analysis.source import Source
 from benchback.report.chart import APART, Figure, chart, colour, log, tips
 from benchback.report.rows import by_part, height, row_axis, row_names, spread
 
@@ -87,7 +87,7 @@ def phases(models: list[str]) -> list[Figure]:
 
 def modes() -> list[Figure]:
     """Ways to compile, a panel for each backend."""
-    columns = {"variant": "variant", "env": "env", "model": "model", "figure": "figure", "seconds": "seconds"}
+    columns = {"variant": "variant", "env": "env", "model": "model", "figure": "metric", "seconds": "seconds"}
     caption = (
         "Every mode and unit of a backend that was run in more than one: none is uncompiled, the unit says how much "
         "one program covers. The distance between points of a panel is what compiling buys; all panels share one axis."

@@ -1,11 +1,11 @@
-"""Sections 2 and 3: forest plots, totals, pairs, two stores; the parts of a run are in `figures_parts`."""
+"""Sections 2 and 3: forest plots, totals, pairs, two stores; the parts of a run are in `charts_parts`."""
 
 from typing import Any
 
 import altair as alt
 
-from benchback.analysis.table import Source
-from benchback.measure.metrics import FIGURES
+from benchback.analysis.source import Source
+from benchback.measure.metrics import METRICS
 from benchback.report import charts_parts
 from benchback.report.chart import APART, VERDICTS, WIDTH, Figure, chart, colour, log, tips
 from benchback.report.charts_parts import NAMES
@@ -34,9 +34,9 @@ WORDS = 310
 
 
 def forest(source: Source) -> list[Figure]:
-    """One forest plot for each figure of a run."""
+    """One forest plot for each metric."""
     made = []
-    for name, words in FIGURES.items():
+    for name, words in METRICS.items():
         needs = "Needs runs with sync timing in unit phase." if name in ("rollout", "update") else ""
         caption = (
             f"How many times as long as the reference each variant takes: {words}. Left of the line at 1 is faster; "
@@ -45,7 +45,7 @@ def forest(source: Source) -> list[Figure]:
             f"smallest effect that they find 8 times in 10.{_few(source)}"
         )
         title = f"{NAMES[name].capitalize()} against the reference: left of 1 is faster"
-        missing = f"No comparison of this figure can be made. {needs}"
+        missing = f"No comparison can be made by this metric. {needs}"
         where = {"figure": name, "twin": False}
         drawn = forest_chart("claims")
         made.append(Figure(f"forest_{name}", 2, title, caption, "claims", CLAIM_COLUMNS, drawn, where, missing=missing))
@@ -95,7 +95,7 @@ def durations(source: Source) -> list[Figure]:
     lanes = ", ".join(f"{model[0]} {model}" for model in models)
     columns = {"variant": "variant", "env": "env", "model": "model", "timing": "timing", "block": "block"}
     columns |= {"total_s": "total s", "cold_start_s": "cold start s", "steady_s": "steady iteration s"}
-    columns |= {"complexity": "cost of the environment", "outcome": "outcome", "reason": "why a figure is missing"}
+    columns |= {"complexity": "cost of the environment", "outcome": "outcome", "reason": "why a metric is missing"}
     caption = (
         "Seconds from starting the process to the end of training, a point per run; bars are the middle half of the "
         f"runs of a model, ticks the median. Each row has a lane for each model ({lanes}), and in a lane environments "
@@ -122,7 +122,7 @@ def pair_figures(models: list[str]) -> list[Figure]:
         )
         title = f"Pairwise speed-ups, {NAMES[name]}: right of 1 the second is faster"
         drawn = drawn.properties(width=WIDTH, height=height(max(10 * len(models), 18) + 6))
-        missing = "No pair of variants has this figure in the same cell."
+        missing = "No pair of variants has this metric in the same cell."
         where = {"figure": name}
         figure = Figure(f"pairs_{name}", 3, title, caption, "pairs", columns, drawn, where, APART, missing)
         made.append(figure)
@@ -131,7 +131,7 @@ def pair_figures(models: list[str]) -> list[Figure]:
 
 def published() -> Figure:
     """The tables of benchback-rl, recomputed."""
-    columns = {"figure": "figure", "timing": "timing", "pair": "from → to", "model": "model"}
+    columns = {"figure": "metric", "timing": "timing", "pair": "from → to", "model": "model"}
     columns |= {
         "geometric_mean": "geometric mean",
         "median": "median",
@@ -158,7 +158,7 @@ def section(source: Source) -> list[Figure]:
 
 def machines(models: list[str]) -> Figure:
     """Two stores beside each other."""
-    columns = {"variant": "variant", "env": "env", "model": "model", "timing": "timing", "figure": "figure"}
+    columns = {"variant": "variant", "env": "env", "model": "model", "timing": "timing", "figure": "metric"}
     columns |= {"before_s": "this store s", "after_s": "other store s", "ratio": "other / this"}
     x = alt.X("ratio:Q", scale=log(18), title="times as long in the other store")
     drawn = spread("machines", "ratio", x, models, one=True).properties(width=WIDTH, height=row_height(models))
@@ -167,7 +167,7 @@ def machines(models: list[str]) -> Figure:
         3,
         "The same cells in another store: right of 1 the other is slower",
         "Total time of every cell in another store: another machine, operating system, version or commit. A point per "
-        "environment and model; intervals and verdicts, and the other figures, are in the tables and in "
+        "environment and model; intervals and verdicts, and the other metrics, are in the tables and in "
         "`benchback compare`.",
         "machines",
         columns | {"low": "low", "high": "high", "verdict": "verdict"},

@@ -5,7 +5,7 @@ from typing import Any
 import altair as alt
 
 from benchback.analysis.progress import CHANGE, STEADY
-from benchback.analysis.table import Source
+from benchback.analysis.source import Source
 from benchback.report.chart import APART, WIDTH, Figure, backend_scale, chart, colour, log, shape, tips
 from benchback.report.rows import WORDED, panels, row_axis, row_height, row_names, small_axis
 
@@ -113,7 +113,7 @@ def breakeven(models: list[str]) -> Figure:
     x = alt.X("env_steps:Q", scale=log(18), title="environment steps until overtaken", axis=short_axis())
     bars = [bar.encode(y=y, yOffset=inner, color=colour(None)) for bar in intervals(known)]
     about = tips(*ABOUT, "reference:N", "overtakes:N", "env_steps:Q", "low:Q", "high:Q")
-    filled = alt.condition("datum.who == 'this overtakes the reference'", alt.value(1), alt.value(0))
+    filled = alt.condition("datum.overtakes == datum.variant", alt.value(1), alt.value(0))
     dots = known.mark_point(size=50).encode(
         y=y,
         yOffset=inner,
@@ -206,7 +206,7 @@ def curves() -> list[Figure]:
 
 
 def thresholds(models: list[str]) -> Figure:
-    """Seconds until it is learnt."""
+    """Seconds until the return reaches its threshold."""
     base = chart("thresholds")
     known = base.transform_filter("isValid(datum.seconds)")
     y, inner = row_axis(), small_axis(models)

@@ -1,4 +1,4 @@
-"""Figures as files, drawn by all processors that there are: after reading the store it is most of a report's work."""
+"""Charts as SVG and PNG, drawn on all processors: after reading the store it is most of a report's work."""
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -11,7 +11,7 @@ FEW = 4
 """Drawings that are done before another process would have started."""
 
 Drawing = tuple[bytes, bytes]
-"""The same figure as SVG and as PNG."""
+"""The same chart as SVG and as PNG."""
 
 
 def draw(specification: Any) -> Drawing:

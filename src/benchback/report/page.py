@@ -12,7 +12,8 @@ from typing import Any
 
 import polars as pl
 
-from benchback.analysis.table import Source
+from benchback.analysis.source import Source
+from benchback.analysis.table import keys
 from benchback.measure import study as studies
 from benchback.measure.machine import cache_folder, keep
 from benchback.report.chart import FILTERS, Figure, config
@@ -76,7 +77,7 @@ def page(
 
 
 def _summary(source: Source) -> str:
-    done = sum(ran.sampled is not None for ran in source.runs)
+    done = sum(run.sampled is not None for run in source.runs)
     note = "" if source.campaign.get("comparable", True) else " Scaled down: not comparable with the full study."
     groups = f"{len(source.groups)} group{'s' if len(source.groups) != 1 else ''} of cells"
     return f"{done} of {len(source.runs)} runs have a result, in {groups}.{note}"
@@ -102,8 +103,6 @@ def _filters(source: Source) -> str:
 
 def choices(source: Source) -> dict[str, list[str]]:
     """What can be chosen on each axis, in order of mention."""
-    from benchback.analysis.table import keys
-
     rows = [keys(cell) for cell in source.cells.values()]
     return {name: list(dict.fromkeys(str(row[name]) for row in rows)) for name in FILTERS}
 

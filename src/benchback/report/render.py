@@ -1,4 +1,4 @@
-"""A store becomes a folder: the page, every figure as PNG and SVG, every table as Markdown, CSV and JSON.
+"""Writes a report to a folder: the page, every chart as PNG and SVG, every table as Markdown, CSV and JSON.
 
 The same store and seed give the same bytes: nothing of the time, the place or the order of use enters.
 """
@@ -7,18 +7,21 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 from altair.utils.schemapi import debug_mode
 
-from benchback.analysis import claims, diagnostics, overheads, progress
-from benchback.analysis.table import Source, read, runs_table
+from benchback.analysis import claim_tables, diagnostics, overheads, progress
+from benchback.analysis.claims import Claim, all_claims
+from benchback.analysis.export import harmless
+from benchback.analysis.reader import read
+from benchback.analysis.source import Source
+from benchback.analysis.table import runs_table
 from benchback.checkpoint import replacing
 from benchback.errors import InputError
-from benchback.measure.export import harmless
 from benchback.measure.machine import allowed_processors
 from benchback.measure.store import Store
 from benchback.report import charts_diagnostics, charts_speed, charts_training, prose
@@ -29,10 +32,8 @@ from benchback.report.rows import spread_chart
 
 Table = Callable[[Source], pl.DataFrame]
 TABLES: dict[str, Table] = {
-    "runs": runs_table,
-    "claims": claims.claims_table,
-    "pairs": claims.pairs_table,
-    "published": claims.published_table,
+    "pairs": claim_tables.pairs_table,
+    "published": claim_tables.published_table,
     "overheads": overheads.overheads_table,
     "phases": overheads.phases_table,
     "modes": overheads.modes_table,
@@ -47,7 +48,7 @@ TABLES: dict[str, Table] = {
     "noise": diagnostics.noise_table,
     "canary": diagnostics.canary_table,
     "failures": diagnostics.failures_table,
-    "ease": diagnostics.ease_table,
+    "ease": diagnostics.code_size_table,
     "provenance": diagnostics.provenance_table,
 }
 BY_VARIANT = ("runs", "claims", "pairs", "published", "overheads", "phases", "timeline", "breakeven", "curves")
@@ -55,9 +56,10 @@ BY_VARIANT += ("thresholds", "profiles", "memory", "device_memory")
 """Tables in which variants of few cells would crowd out the others."""
 
 
-def tables_of(source: Source) -> dict[str, pl.DataFrame]:
+def tables_of(source: Source, claims: Sequence[Claim]) -> dict[str, pl.DataFrame]:
     """Every table of the report by name; empty where nothing of the kind was measured."""
-    found = {name: make(source) for name, make in TABLES.items()}
+    found = {"runs": runs_table(source), "claims": claim_tables.claims_table(claims)}
+    found |= {name: make(source) for name, make in TABLES.items()}
     runs = found["runs"]
     found["device_memory"] = runs.filter(pl.col("device_mb").is_not_null() & ~pl.col("twin"))
     found = {name: with_main(source, table) if name in BY_VARIANT else table for name, table in found.items()}
@@ -74,8 +76,8 @@ def with_main(source: Source, table: pl.DataFrame) -> pl.DataFrame:
     return table.with_columns(main=main)
 
 
-def figures_of(source: Source) -> list[Figure]:
-    """Every figure in the order of the page."""
+def charts_of(source: Source) -> list[Figure]:
+    """Every chart, and every table without one, in the order of the page."""
     # Checking every channel against the schema takes seconds; the tests check whole charts.
     with debug_mode(False):
         return [*charts_speed.section(source), *charts_training.section(source), *charts_diagnostics.section(source)]
@@ -92,14 +94,15 @@ def render(
 ) -> list[Path]:
     """Write the report of a store below the folder `out`; returns what was written, the page first."""
     source = read(store, seed, env_times=env_times)
-    if not any(ran.sampled for ran in source.runs):
+    if not any(run.sampled for run in source.runs):
         raise InputError(f"{store.path} has no result yet; run the campaign first, see benchback status {store.path}")
-    tables = tables_of(source)
+    claims = all_claims(source)
+    tables = tables_of(source, claims)
     if against is not None:
         tables["machines"] = _beside(source, read(against, seed))
-    figures = figures_of(source)
+    figures = charts_of(source)
     _make_folder(out)
-    verdict = prose.verdict(source, tables)
+    verdict = prose.verdict(source, claims)
     specifications = {x.id: specification(x, source.orders) for x in figures if x.chart is not None}
     tables = {name: rounded_table(table) for name, table in tables.items()}
     shown = {figure.id: unfiltered(figure, rows_of(figure, tables[figure.data])) for figure in figures}
@@ -154,7 +157,7 @@ def _data_files(out: Path, name: str, table: pl.DataFrame) -> list[Path]:
 
 
 def markdown(figure: Figure, table: pl.DataFrame) -> str:
-    """The table beside a figure, as it is before anything is chosen."""
+    """The table beside a chart, as it is before anything is chosen."""
     head = f"# {figure.title}\n\n{figure.caption}\n\n"
     if table.is_empty():
         return f"{head}{figure.missing}\n"

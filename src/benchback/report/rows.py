@@ -8,7 +8,7 @@ from benchback.report.chart import WIDTH, chart, colour, log, shape, tips
 
 Height = dict[str, Any]
 WORDED = {"words": True}
-"""Says of a chart that there are words beside its rows, which go above them on narrow pages."""
+"""Marks a chart with words beside its rows; on narrow pages they go above."""
 
 
 def row_axis(field: str = "variant") -> alt.Y:
@@ -18,7 +18,7 @@ def row_axis(field: str = "variant") -> alt.Y:
 
 
 def height(step: int) -> Height:
-    """So much for each row."""
+    """Height of a chart with so many pixels per row."""
     return {"step": step, "for": "position"}
 
 
@@ -76,7 +76,7 @@ def letters(base: alt.Chart, row: str, inner: alt.YOffset) -> alt.Chart:
 
 
 def row_height(models: list[str]) -> Height:
-    """Of a chart with a small axis."""
+    """Height of a chart with a lane for each model in every row."""
     return height(max(18 * len(models), 26) + 8)
 
 

@@ -1,13 +1,16 @@
-"""What the measurements say, and how surely: pure functions on arrays, every random draw from a Generator given.
+"""Statistics of measurements: pure functions on arrays, every random draw from a Generator given.
 
 `ratios` estimates, `verdicts` decides, `steady` finds where warm-up ends, `breakeven` when it has paid, `returns`
 summarises learning, `slopes` looks for leaks, `published` recomputes the tables of benchback-rl by its own formulas.
+What cannot be computed is told by a typed reason (`missing`), never by a sentence.
 The tests simulate campaigns with known effects and hold false alarms, coverage and power to what is promised here.
 Importing this imports neither scipy nor ruptures; the functions that need them do.
 """
 
-from benchback.stats.breakeven import BreakEven, break_even
+from benchback.stats.breakeven import BreakEven, NoBreakEven, break_even
+from benchback.stats.durations import time_left
 from benchback.stats.medians import Median, median_interval
+from benchback.stats.missing import Measured, Missing, NotPositive
 from benchback.stats.published import Published, all_pairs, windows
 from benchback.stats.ratios import (
     Estimate,
@@ -18,6 +21,7 @@ from benchback.stats.ratios import (
     interval,
     minimum_detectable_effect,
     paired_ratio,
+    welch_estimate,
 )
 from benchback.stats.returns import (
     Band,
@@ -27,29 +31,52 @@ from benchback.stats.returns import (
     stratified_bootstrap,
     time_to_threshold,
 )
-from benchback.stats.slopes import Slope, robust_slope
-from benchback.stats.steady import Segment, steady, warmup_excess
-from benchback.stats.verdicts import MARGIN, Claim, Comparison, Measured, adjust, claim, compare, holm, tost, verdict
+from benchback.stats.slopes import Slope, TooFewValues, robust_slope
+from benchback.stats.steady import Segment, Unsteady, UnsteadyCause, steady, warmup_excess
+from benchback.stats.verdicts import (
+    MARGIN,
+    Comparison,
+    Gap,
+    NoVerdict,
+    Pooled,
+    Verdict,
+    adjust,
+    compare,
+    compare_unpaired,
+    holm,
+    pool,
+    tost,
+    verdict,
+)
 
 __all__ = [
     "MARGIN",
     "Band",
     "BreakEven",
-    "Claim",
     "Comparison",
     "Estimate",
+    "Gap",
     "Measured",
     "Median",
+    "Missing",
+    "NoBreakEven",
+    "NoVerdict",
+    "NotPositive",
+    "Pooled",
     "Published",
     "Ratio",
     "Segment",
     "Slope",
+    "TooFewValues",
+    "Unsteady",
+    "UnsteadyCause",
+    "Verdict",
     "adjust",
     "all_pairs",
     "break_even",
-    "claim",
     "combine",
     "compare",
+    "compare_unpaired",
     "estimate",
     "geometric_mean",
     "holm",
@@ -59,13 +86,16 @@ __all__ = [
     "minimum_detectable_effect",
     "paired_ratio",
     "performance_profile",
+    "pool",
     "profile_band",
     "robust_slope",
     "steady",
     "stratified_bootstrap",
+    "time_left",
     "time_to_threshold",
     "tost",
     "verdict",
     "warmup_excess",
+    "welch_estimate",
     "windows",
 ]

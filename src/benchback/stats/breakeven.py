@@ -1,13 +1,25 @@
-"""After how many iterations a backend that starts slowly has made up for it."""
+"""Break-even: the number of iterations after which a slower start has paid."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Literal
 
 import numpy as np
 
 from benchback.stats.ratios import CONFIDENCE
+
+
+class NoBreakEven(Enum):
+    """Why neither overtakes the other."""
+
+    NO_COMPLETE_BLOCK = auto()
+    SAME_TIME = auto()
+    """Both start and run equally fast."""
+    A_AHEAD = auto()
+    """a starts no later and runs no slower."""
+    B_AHEAD = auto()
 
 
 @dataclass(frozen=True)
@@ -22,9 +34,9 @@ class BreakEven:
     low: float | None
     high: float | None
     overtakes: Literal["a", "b"] | None
-    """Who comes from behind."""
-    reason: str = ""
-    """Why there is no break-even; empty where there is one."""
+    """The slower starter, where it overtakes."""
+    reason: NoBreakEven | None = None
+    """Why there is no break-even; None where there is one."""
 
 
 def break_even(
@@ -44,7 +56,7 @@ def break_even(
     if cold.shape != gain.shape:
         raise ValueError(f"{len(cold)} cold starts and {len(gain)} steady times are not of the same blocks")
     if not len(cold):
-        return BreakEven(None, None, None, None, "no complete block")
+        return BreakEven(None, None, None, None, NoBreakEven.NO_COMPLETE_BLOCK)
     behind, catching_up = float(cold.mean()), float(gain.mean())
     low, high = _fieller(cold, gain, confidence) if len(cold) > 1 else (None, None)
     if behind * catching_up <= 0:
@@ -52,11 +64,11 @@ def break_even(
     return BreakEven(behind / catching_up, low, high, "a" if behind > 0 else "b")
 
 
-def _ahead(behind: float, catching_up: float) -> str:
+def _ahead(behind: float, catching_up: float) -> NoBreakEven:
     """Who is never overtaken: no later at the start, and no slower afterwards."""
     if behind == 0 and catching_up == 0:
-        return "both take the same time"
-    return f"{'a' if behind < 0 or catching_up > 0 else 'b'} is ahead from the start and stays so"
+        return NoBreakEven.SAME_TIME
+    return NoBreakEven.A_AHEAD if behind < 0 or catching_up > 0 else NoBreakEven.B_AHEAD
 
 
 def _fieller(above: np.ndarray, below: np.ndarray, confidence: float) -> tuple[float | None, float | None]:

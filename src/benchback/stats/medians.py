@@ -1,4 +1,4 @@
-"""A median and how well it is known, whatever the distribution."""
+"""Median with a confidence interval that assumes no distribution."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -80,6 +80,15 @@ def combine(cells: Sequence[ArrayLike]) -> Estimate:
     return Estimate(float(np.mean([x.mean() for x in logs])), math.sqrt(total), freedom)
 
 
+def welch_estimate(numerator: ArrayLike, denominator: ArrayLike) -> Estimate:
+    """Mean difference of two independent samples of logarithms, two values each at least (Welch 1947)."""
+    logs = [np.asarray(side, float) for side in (numerator, denominator)]
+    part = [float(x.var(ddof=1)) / len(x) for x in logs]
+    squares = sum(v**2 / (len(x) - 1) for v, x in zip(part, logs, strict=True))
+    freedom = sum(part) ** 2 / squares if squares else float(sum(map(len, logs)) - 2)
+    return Estimate(float(logs[0].mean() - logs[1].mean()), math.sqrt(sum(part)), freedom)
+
+
 def interval(found: Estimate, confidence: float = CONFIDENCE) -> tuple[float, float]:
     """Low and high end of the ratio: exp(mean +- t error)."""
     from scipy.special import stdtrit

@@ -1,4 +1,4 @@
-"""What was learnt: robust means over runs, their intervals, and the time it took.
+"""Returns: interquartile means, bootstrap intervals, performance profiles and time to a threshold.
 
 After Agarwal et al., "Deep Reinforcement Learning at the Edge of the Statistical Precipice" (NeurIPS 2021).
 """

@@ -1,4 +1,4 @@
-"""Does memory grow? A slope that a few jumps do not bend."""
+"""Robust slope of a series (Theil and Sen), to tell whether memory grows."""
 
 import math
 from collections.abc import Callable
@@ -7,11 +7,19 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from benchback.stats.missing import Missing
 from benchback.stats.ratios import CONFIDENCE
 
 MOST_POINTS = 100
 """Longer series are reduced to medians of this many stretches: less work, and less autocorrelation."""
 FEWEST_POINTS = 5
+
+
+@dataclass(frozen=True)
+class TooFewValues(Missing):
+    """Too few known values for a slope."""
+
+    count: int
 
 
 @dataclass(frozen=True)
@@ -21,11 +29,11 @@ class Slope:
     per_iteration: float
     low: float
     high: float
-    reason: str = ""
+    reason: TooFewValues | None = None
 
     @property
     def grows(self) -> bool:
-        """Whether the interval is above nought: a leak."""
+        """Whether the whole interval is above 0: a leak."""
         return self.low > 0
 
 
@@ -40,7 +48,7 @@ def robust_slope(values: ArrayLike, confidence: float = CONFIDENCE) -> Slope:
     value = np.asarray(values, float)
     place = np.flatnonzero(~np.isnan(value))
     if len(place) < FEWEST_POINTS:
-        return Slope(math.nan, math.nan, math.nan, f"{len(place)} values are too few for a slope")
+        return Slope(math.nan, math.nan, math.nan, TooFewValues(len(place)))
     x, y = _stretches(place.astype(float), value[place])
     first, second = np.triu_indices(len(x), 1)
     slope = np.sort((y[second] - y[first]) / (x[second] - x[first]))

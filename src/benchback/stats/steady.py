@@ -3,11 +3,14 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from benchback.stats.missing import Missing
 
 MATERIAL = 0.01
 """Levels closer than this (log time) are one level: half the margin within which two backends are equivalent."""
@@ -32,11 +35,35 @@ PENALTY = 4.0
 FLOOR = 1e-4
 """Smallest noise believed, in log time: what a clock resolves."""
 LAG = 8
-"""Iterations after which noise is taken to have forgotten itself."""
+"""Iterations after which noise is taken to be uncorrelated."""
 MOST_CORRELATED = 0.75
 """More autocorrelation than this is not noise but a level that wanders."""
 WINDOW = 5
 """Neighbours on either side against which an iteration is an outlier."""
+
+
+class UnsteadyCause(Enum):
+    """What keeps a run from having a steady state."""
+
+    TOO_SHORT = auto()
+    NOT_POSITIVE = auto()
+    """Not every duration is a positive number."""
+    LAST_LEVEL = auto()
+    """The level at the end does not hold for long enough; `amount` is for how many iterations."""
+    DRIFT = auto()
+    """`amount` is the relative change over the run."""
+    WANDER = auto()
+    """`amount` is the relative distance between quarters of the supposedly steady part."""
+
+
+@dataclass(frozen=True)
+class Unsteady(Missing):
+    """Why a run has no steady state."""
+
+    cause: UnsteadyCause
+    count: int
+    """Iterations of the run."""
+    amount: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -49,15 +76,15 @@ class Segment:
     """Median duration of a steady iteration: the typical one. NaN without a steady state."""
     mean_s: float
     """Mean duration of a steady iteration: what a long run pays, pauses included. NaN without a steady state."""
-    reason: str = ""
-    """Why there is no steady state; empty where there is one."""
+    reason: Unsteady | None = None
+    """Why there is no steady state; None where there is one."""
     changes: tuple[int, ...] = ()
     """Iterations at which the level changes, found whether or not the run settles; a lone slow iteration is none."""
 
     @property
     def found(self) -> bool:
         """Whether there is a steady state."""
-        return not self.reason
+        return self.reason is None
 
 
 def steady(durations: ArrayLike) -> Segment:
@@ -80,9 +107,9 @@ def _steady(raw: bytes) -> Segment:
     duration = np.frombuffer(raw)
     count = len(duration)
     if count < FEWEST + 1:
-        return _none(count, f"{count} iterations are too few; at least {FEWEST + 1} are needed")
+        return _none(Unsteady(UnsteadyCause.TOO_SHORT, count))
     if not (np.isfinite(duration) & (duration > 0)).all():
-        return _none(count, "not every duration is a positive number")
+        return _none(Unsteady(UnsteadyCause.NOT_POSITIVE, count))
     time = np.log(duration)
     calm = _without_outliers(time)
     noise, inflation = _noise(calm)
@@ -91,9 +118,11 @@ def _steady(raw: bytes) -> Segment:
     start = _after_early_outliers(time, start, level, noise)
     changes = tuple(edges[1:-1])
     if count - start < max(FEWEST, SHARE * count):
-        return _none(count, f"the last level holds for {count - start} of {count} iterations only", changes)
-    if moved := _drift(calm, edges, noise**2 * inflation) or _wander(calm[start:], noise * math.sqrt(inflation)):
-        return _none(count, moved, changes)
+        return _none(Unsteady(UnsteadyCause.LAST_LEVEL, count, float(count - start)), changes)
+    if drift := _drift(calm, edges, noise**2 * inflation):
+        return _none(Unsteady(UnsteadyCause.DRIFT, count, drift), changes)
+    if wander := _wander(calm[start:], noise * math.sqrt(inflation)):
+        return _none(Unsteady(UnsteadyCause.WANDER, count, wander), changes)
     part = duration[start:]
     return Segment(start, count, float(np.median(part)), float(part.mean()), changes=changes)
 
@@ -108,8 +137,8 @@ def warmup_excess(durations: ArrayLike, segment: Segment, first: int = 1) -> flo
     return float((np.asarray(durations, float)[first : segment.start] - segment.steady_s).sum())
 
 
-def _none(count: int, reason: str, changes: tuple[int, ...] = ()) -> Segment:
-    return Segment(count, count, math.nan, math.nan, reason, changes)
+def _none(reason: Unsteady, changes: tuple[int, ...] = ()) -> Segment:
+    return Segment(reason.count, reason.count, math.nan, math.nan, reason, changes)
 
 
 def _spread(values: NDArray) -> float:
@@ -179,8 +208,8 @@ def _after_early_outliers(time: NDArray, start: int, level: float, noise: float)
     return max(start, int(slow[-1]) + 1) if len(slow) else start
 
 
-def _drift(calm: NDArray, edges: Sequence[int], variance: float) -> str:
-    """Of the last three quarters, where a straight line explains them better than steps; empty where it does not."""
+def _drift(calm: NDArray, edges: Sequence[int], variance: float) -> float:
+    """Relative change over the run, where a line explains its last three quarters better than steps; else 0."""
     count = len(calm)
     first = count // 4
     parts = [calm[a:b] for a, b in pairwise([first, *(edge for edge in edges if edge > first)])]
@@ -192,15 +221,15 @@ def _drift(calm: NDArray, edges: Sequence[int], variance: float) -> str:
     # A step costs a place and a level, a line only its slope.
     penalty = PENALTY * variance * math.log(count)
     if abs(trend) * count > DRIFT and line + penalty / 2 < steps + penalty * (len(parts) - 1):
-        return f"drifts by {100 * math.expm1(trend * count):+.1f} % over {count} iterations"
-    return ""
+        return math.expm1(trend * count)
+    return 0.0
 
 
-def _wander(part: NDArray, noise: float) -> str:
-    """How far the quarters of the supposedly steady part are from each other, if it matters and is no noise."""
+def _wander(part: NDArray, noise: float) -> float:
+    """Relative distance between quarters of the supposedly steady part, if it matters and is no noise; else 0."""
     quarter = [float(np.median(x)) for x in np.array_split(part, 4)]
     distance = max(quarter) - min(quarter)
     # The variance of a median is pi / 2 times that of a mean.
     if distance > DRIFT and distance > CERTAIN * noise * math.sqrt(math.pi / 2 * 8 / len(part)):
-        return f"wanders by {100 * math.expm1(distance):.1f} %"
-    return ""
+        return math.expm1(distance)
+    return 0.0

@@ -1,22 +1,51 @@
-"""From log ratios to a word: faster, slower, equivalent or inconclusive, or the reason why nothing can be said."""
+"""From log ratios to a verdict: faster, slower, equivalent or inconclusive, or the reason why there is none."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from enum import Enum, StrEnum, auto
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from benchback.stats.ratios import Estimate, combine, detectable, estimate, interval
-
-Verdict = Literal["faster", "slower", "equivalent", "inconclusive"]
-Measured = float | str
-"""What a run came to, or why it came to nothing: "failed: signal 9", "no steady state: drifts by +4.1 %"."""
+from benchback.stats.missing import Measured, Missing, NotPositive
+from benchback.stats.ratios import Estimate, combine, detectable, estimate, interval, welch_estimate
 
 MARGIN = 0.02
 """Ratios from 1/1.02 to 1.02 make no difference that anybody would change backend for."""
 ALPHA = 0.05
+
+
+class Verdict(StrEnum):
+    """What a comparison shows about the numerator."""
+
+    FASTER = "faster"
+    SLOWER = "slower"
+    EQUIVALENT = "equivalent"
+    INCONCLUSIVE = "inconclusive"
+
+
+class NoVerdict(Enum):
+    """Why a comparison has no verdict."""
+
+    NO_COMPLETE_BLOCK = auto()
+    ONE_BLOCK = auto()
+    """A ratio without an interval."""
+    NO_CELL = auto()
+    """No cell of a claim has two complete blocks."""
+    NO_RUN = auto()
+    """One of two independent samples is empty."""
+    ONE_RUN = auto()
+    """One of two independent samples has a single value: a ratio without an interval."""
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A block (of independent samples: a run) that is not in a comparison."""
+
+    block: int
+    causes: tuple[Missing, ...]
+    """One for each side that has no value."""
 
 
 @dataclass(frozen=True)
@@ -41,14 +70,16 @@ class Comparison:
     mde: float | None = None
     """Minimum detectable effect at 80 % power, as a ratio - 1."""
     cells: int = 1
-    missing: tuple[str, ...] = ()
-    """Why blocks, or cells of a claim, are not in the figures."""
-    reason: str = ""
-    """Why there is no verdict; empty where there is one."""
+    gaps: tuple[Gap, ...] = ()
+    """Blocks that are not in the ratio."""
+    left_out: tuple["Comparison", ...] = ()
+    """Of a comparison over cells: those without two complete blocks, which are not in the ratio."""
+    reason: NoVerdict | None = None
+    """Why there is no verdict; None where there is one."""
 
 
 @dataclass(frozen=True)
-class Claim:
+class Pooled:
     """A comparison over all its cells, and in each."""
 
     overall: Comparison
@@ -86,12 +117,12 @@ def holm(p_values: ArrayLike) -> NDArray[np.float64]:
 def verdict(
     ratio: float, p: float, p_equivalence: float, *, alpha: float = ALPHA, lower_is_better: bool = True
 ) -> Verdict:
-    """Equivalence first: a difference too small to matter is none, however surely it is there."""
+    """The verdict of two p-values, equivalence first: a difference within the margin is none, however certain."""
     if p_equivalence < alpha:
-        return "equivalent"
+        return Verdict.EQUIVALENT
     if p < alpha:
-        return "faster" if (ratio < 1) == lower_is_better else "slower"
-    return "inconclusive"
+        return Verdict.FASTER if (ratio < 1) == lower_is_better else Verdict.SLOWER
+    return Verdict.INCONCLUSIVE
 
 
 def compare(
@@ -102,44 +133,53 @@ def compare(
     margin: float = MARGIN,
     lower_is_better: bool = True,
 ) -> Comparison:
-    """The row of one cell. The sequences go through the same blocks; a text is the reason why a run gives no value."""
-    log_ratio, missing = _paired(numerator, denominator)
+    """The row of one cell. The sequences go through the same blocks; a reason stands where a run gives no value."""
+    log_ratio, gaps = _paired(numerator, denominator)
     if len(log_ratio) > 1:
-        return _row(name, [log_ratio], missing, margin, lower_is_better)
+        found = replace(_row(name, combine([log_ratio]), len(log_ratio), margin), gaps=gaps)
+        return adjust([found], lower_is_better=lower_is_better)[0]
     if len(log_ratio) == 1:
-        reason = "one block gives a ratio without an interval"
-        return Comparison(name, 1, ratio=math.exp(log_ratio[0]), missing=missing, reason=reason)
-    reason = "no complete block" + (f": {missing[0]}" if missing else "")
-    return Comparison(name, 0, missing=missing, reason=reason)
+        return Comparison(name, 1, ratio=math.exp(log_ratio[0]), gaps=gaps, reason=NoVerdict.ONE_BLOCK)
+    return Comparison(name, 0, gaps=gaps, reason=NoVerdict.NO_COMPLETE_BLOCK)
 
 
-def claim(
+def pool(
     name: str,
     cells: Mapping[str, tuple[Sequence[Measured], Sequence[Measured]]],
     *,
     margin: float = MARGIN,
     lower_is_better: bool = True,
-) -> Claim:
-    """All cells of a claim, adjusted by Holm for their number, and their combination (see `combine`).
+) -> Pooled:
+    """Every cell, adjusted by Holm for their number, and their combination (see `combine`).
 
-    Cells without two complete blocks cannot be combined; `overall.missing` names them with the reason.
+    Cells without two complete blocks cannot be combined; `overall.left_out` has them with the reason.
     """
     options = {"margin": margin, "lower_is_better": lower_is_better}
     rows = [compare(cell, *pair, **options) for cell, pair in cells.items()]
-    missing = tuple(f"{row.name}: {row.reason}" for row in rows if row.reason)
+    left_out = tuple(row for row in rows if row.reason)
     good = [_paired(*cells[row.name])[0] for row in rows if not row.reason]
-    overall = (
-        _row(name, good, missing, margin, lower_is_better)
-        if good
-        else Comparison(name, 0, cells=0, missing=missing, reason=_nothing(rows))
-    )
-    return Claim(overall, adjust(rows, lower_is_better=lower_is_better))
+    if good:
+        found = replace(_row(name, combine(good), sum(map(len, good)), margin), cells=len(good), left_out=left_out)
+        overall = adjust([found], lower_is_better=lower_is_better)[0]
+    else:
+        overall = Comparison(name, 0, cells=0, left_out=left_out, reason=NoVerdict.NO_CELL)
+    return Pooled(overall, adjust(rows, lower_is_better=lower_is_better))
 
 
-def _nothing(rows: Sequence[Comparison]) -> str:
-    """Why no cell of a claim can be used, with the first cell's own reason."""
-    causes = [text.partition(": ")[2] for row in rows for text in row.missing[:1]]
-    return "no cell has two complete blocks" + (f": {causes[0]}" if causes else "")
+def compare_unpaired(
+    name: str, numerator: Sequence[Measured], denominator: Sequence[Measured], margin: float = MARGIN
+) -> Comparison:
+    """The row of two independent samples (Welch's t of their logarithms), not adjusted and so without a verdict."""
+    sides = (numerator, denominator)
+    logs = [np.log([x for x in side if isinstance(x, float) and x > 0]) for side in sides]
+    gaps = tuple(Gap(run, (x,)) for side in sides for run, x in enumerate(side) if isinstance(x, Missing))
+    least = min(map(len, logs))
+    if not least:
+        return Comparison(name, 0, gaps=gaps, reason=NoVerdict.NO_RUN)
+    if least < 2:
+        ratio = math.exp(float(logs[0].mean() - logs[1].mean()))
+        return Comparison(name, least, ratio=ratio, gaps=gaps, reason=NoVerdict.ONE_RUN)
+    return replace(_row(name, welch_estimate(*logs), least, margin), gaps=gaps)
 
 
 def adjust(family: Sequence[Comparison], *, lower_is_better: bool = True) -> tuple[Comparison, ...]:
@@ -171,39 +211,34 @@ def _upper_tail(distance: float, found: Estimate) -> float:
     return float(stdtr(found.freedom, -distance / found.error))
 
 
-def _paired(numerator: Sequence[Measured], denominator: Sequence[Measured]) -> tuple[list[float], tuple[str, ...]]:
+def _paired(numerator: Sequence[Measured], denominator: Sequence[Measured]) -> tuple[list[float], tuple[Gap, ...]]:
     """Log ratios of complete blocks, and why the others are not."""
-    log_ratio, missing = [], []
+    log_ratio, gaps = [], []
     for block, pair in enumerate(zip(numerator, denominator, strict=True)):
-        wrong = list(filter(None, map(_wrong, pair)))
-        if wrong:
-            missing.append(f"block {block}: {'; '.join(wrong)}")
+        causes = tuple(reason for value in pair if (reason := _missing(value)))
+        if causes:
+            gaps.append(Gap(block, causes))
         else:
             log_ratio.append(math.log(pair[0] / pair[1]))  # pyright: ignore[reportOperatorIssue]
-    return log_ratio, tuple(missing)
+    return log_ratio, tuple(gaps)
 
 
-def _wrong(value: Measured) -> str:
-    if isinstance(value, str):
-        return value or "no value"
-    return "" if math.isfinite(value) and value > 0 else f"{value} is no positive number"
+def _missing(value: Measured) -> Missing | None:
+    if isinstance(value, Missing):
+        return value
+    return None if math.isfinite(value) and value > 0 else NotPositive(value)
 
 
-def _row(
-    name: str, cells: Sequence[Sequence[float]], missing: tuple[str, ...], margin: float, lower_is_better: bool
-) -> Comparison:
-    found = combine(cells)
+def _row(name: str, found: Estimate, blocks: int, margin: float) -> Comparison:
+    """An estimate with its interval, its tests and the effect that could have been seen."""
     low, high = interval(found)
-    row = Comparison(
+    return Comparison(
         name,
-        n=sum(map(len, cells)),
+        n=blocks,
         ratio=math.exp(found.mean),
         low=low,
         high=high,
         p=p_difference(found),
         p_equivalence=p_equivalence(found, margin),
         mde=detectable(found),
-        cells=len(cells),
-        missing=missing,
     )
-    return adjust([row], lower_is_better=lower_is_better)[0]

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from benchback.errors import InputError
-from benchback.tools.profile.plan import Plan, default_out, lasting
+from benchback.tools.profile.plan import ProfilePlan, default_out, lasting
 
-__all__ = ["Plan", "default_out", "profile"]
+__all__ = ["ProfilePlan", "default_out", "profile"]
 
 Progress = Callable[[str, int, int], None]
 
 
-def profile(plan: Plan, out: Path, progress: Progress = lambda what, done, total: None) -> dict[str, Any]:
+def profile(plan: ProfilePlan, out: Path, progress: Progress = lambda what, done, total: None) -> dict[str, Any]:
     """Everything that was measured, JSON-able; its files are in the new folder `out`."""
     from benchback.tools.profile import page, parts, timing, traces, updates
 

@@ -1,4 +1,4 @@
-"""What was found as files: one offline page, and the same as JSON."""
+"""The profile as files: one offline page, and the same as JSON."""
 
 import html
 import json
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchback.analysis.wording import ratio_text
 from benchback.checkpoint import write_atomically
 
 STYLE = """
@@ -80,7 +81,7 @@ def _phases(times: dict[str, float]) -> str:
 def _updates(found: dict[str, Any]) -> str:
     first, second = found["between"]
     cells = [
-        (row["what"], *(milliseconds(x) for x in row["seconds"]), html.escape(ratio_text(row))) for row in found["rows"]
+        (row["what"], *(milliseconds(x) for x in row["seconds"]), html.escape(ratio_cell(row))) for row in found["rows"]
     ]
     heading = f"<h2>Updates alone: {html.escape(first)} and {html.escape(second)}</h2>"
     return heading + _table(("the clock runs", f"{first} ms", f"{second} ms", "ratio"), cells)
@@ -99,7 +100,7 @@ def _functions(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table of cells that are HTML; figures stand to the right."""
+    """A table of cells that are HTML; numbers are aligned to the right."""
     head = "".join(f"<th>{column}</th>" for column in columns)
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
@@ -108,8 +109,8 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def _cell(text: str) -> str:
     if text.startswith("<div"):
         return f'<td class="bar">{text}</td>'
-    figure = text.strip("-%., ").replace(",", "").replace(".", "").replace(" ", "").isdigit()
-    return f'<td class="number">{text}</td>' if figure else f"<td>{text}</td>"
+    number = text.strip("-%., ").replace(",", "").replace(".", "").replace(" ", "").isdigit()
+    return f'<td class="number">{text}</td>' if number else f"<td>{text}</td>"
 
 
 def _bar(part: float | None) -> str:
@@ -126,7 +127,6 @@ def share(part: float | None) -> str:
     return "-" if part is None else f"{part:.1%}".replace("%", " %")
 
 
-def ratio_text(row: dict[str, Any]) -> str:
-    """`0.22 [0.20, 0.24]`."""
-    interval = "" if row["low"] is None else f" [{row['low']:.3g}, {row['high']:.3g}]"
-    return f"{row['ratio']:.3g}{interval}"
+def ratio_cell(row: dict[str, Any]) -> str:
+    """The ratio of a row with its interval."""
+    return ratio_text(row["ratio"], row["low"], row["high"])

@@ -18,7 +18,7 @@ from benchback.agent import Agent, Backend, Weights, start
 from benchback.envs.interface import Env
 from benchback.errors import InputError
 from benchback.run import Run, environment
-from benchback.tools.profile.plan import Plan
+from benchback.tools.profile.plan import ProfilePlan
 from benchback.tools.profile.timing import Steady, seconds
 
 MEASURED = {
@@ -49,7 +49,7 @@ class Workload:
     """Name of its count -> its steps per iteration, and arrays of the shapes that it moves."""
 
 
-def table(plan: Plan, steady: Steady) -> list[Row]:
+def table(plan: ProfilePlan, steady: Steady) -> list[Row]:
     """A row for each part, then dispatch, transfer, what is left over, and the whole."""
     whole_s = steady.times.whole_s
     work = workload(plan.run, steady.plain, steady.phases, steady.backend, plan.warmup)

@@ -1,4 +1,4 @@
-"""What is profiled, and for how long."""
+"""The run to profile, and for how many iterations."""
 
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -9,8 +9,8 @@ from benchback.run_dir import default_path
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What to profile and for how long."""
+class ProfilePlan:
+    """The run to profile, and for how many iterations."""
 
     run: Run
     warmup: int = 3
@@ -35,7 +35,7 @@ class Plan:
         return replace(self.run, backend=self.compare, mode="best", unit="phase")
 
 
-def lasting(plan: Plan) -> Run:
+def lasting(plan: ProfilePlan) -> Run:
     """The run, long enough that nothing measured comes after its end: rates that are annealed would turn negative."""
     run, calls = plan.run, plan.warmup + 4 * plan.iterations
     if "num_iterations" not in {f.name for f in fields(run.config)}:

@@ -9,7 +9,7 @@ from typing import Any
 from benchback import registry
 from benchback.agent import Agent, Backend, start
 from benchback.run import environment
-from benchback.tools.profile.plan import Plan
+from benchback.tools.profile.plan import ProfilePlan
 from benchback.train import advance
 
 CALLS_TO_SETTLE = 2
@@ -43,7 +43,7 @@ class Steady:
     times: Times
 
 
-def steady(plan: Plan) -> Steady:
+def steady(plan: ProfilePlan) -> Steady:
     """The run's agent, warm, with the times of its iterations."""
     run = plan.run
     make, backend = registry.load(run.algorithm, run.backend)
@@ -60,7 +60,7 @@ def steady(plan: Plan) -> Steady:
     return Steady(plain, phases, whole, backend, times)
 
 
-def _wholes(plan: Plan, agent: Agent, backend: Backend) -> tuple[list[float], list[float], list[float]]:
+def _wholes(plan: ProfilePlan, agent: Agent, backend: Backend) -> tuple[list[float], list[float], list[float]]:
     state = start(agent, plan.run.seed)
     wholes, returns, transfers = [], [], []
     for _ in range(plan.warmup + plan.iterations):
@@ -77,7 +77,7 @@ def _wholes(plan: Plan, agent: Agent, backend: Backend) -> tuple[list[float], li
     return wholes[plan.warmup :], returns[plan.warmup :], transfers[plan.warmup :]
 
 
-def _phases(plan: Plan, agent: Agent, backend: Backend) -> tuple[list[float], list[float]]:
+def _phases(plan: ProfilePlan, agent: Agent, backend: Backend) -> tuple[list[float], list[float]]:
     state = start(agent, plan.run.seed)
     rollouts, updates = [], []
     for _ in range(plan.warmup + plan.iterations):

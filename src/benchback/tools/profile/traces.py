@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchback.agent import start
-from benchback.tools.profile.plan import Plan
+from benchback.tools.profile.plan import ProfilePlan
 from benchback.tools.profile.timing import Steady
 from benchback.train import advance
 
@@ -21,7 +21,7 @@ MOST_FUNCTIONS = 40
 Functions = list[dict[str, Any]]
 
 
-def trace(plan: Plan, steady: Steady, out: Path) -> tuple[Functions, dict[str, Path]]:
+def trace(plan: ProfilePlan, steady: Steady, out: Path) -> tuple[Functions, dict[str, Path]]:
     """The Python functions that took longest, and the files of both profilers."""
     state = start(steady.whole, plan.run.seed)
     state = _iterate(steady, state, plan.warmup)

@@ -13,7 +13,7 @@ from typing import Any
 from benchback import registry, stats
 from benchback.agent import start
 from benchback.run import Run, build
-from benchback.tools.profile.plan import Plan
+from benchback.tools.profile.plan import ProfilePlan
 
 KINDS = {"returned": "until the call returns", "done": "until the result is there"}
 
@@ -39,7 +39,7 @@ class Updater:
         self.taken["returned"].append(returned - started)
 
 
-def compare(plan: Plan) -> dict[str, Any]:
+def compare(plan: ProfilePlan) -> dict[str, Any]:
     """Seconds of an update of both backends, and their ratio, by what the clock was stopped at."""
     sides = [Updater(replace(plan.run, unit="phase")), Updater(plan.rival())]
     for side in sides:

@@ -1,4 +1,4 @@
-"""The tracker that needs nothing: `metrics.csv` with a row per iteration, named as `benchback train` names them."""
+"""CSV, which needs no package: `metrics.csv` with a row per iteration, named as `benchback train` names them."""
 
 import csv
 from pathlib import Path

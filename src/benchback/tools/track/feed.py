@@ -43,12 +43,12 @@ def write(tracker: str, run: Tracked, folder: Path, online: bool = False) -> Pat
 
 
 def request(trackers: list[str], run: Tracked, folder: Path, online: bool) -> str:
-    """What `main` is told."""
+    """The request that `main` reads, as JSON."""
     return json.dumps({"trackers": trackers, "run": asdict(run), "folder": str(folder), "online": online})
 
 
 def main() -> None:
-    """Write what is asked for; a failure of one tracker is a line, and none of the others'."""
+    """Write what is requested; a tracker that fails is reported in a line and does not stop the others."""
     # Whatever a tracker prints must not stand between the answers.
     answers, sys.stdout = sys.stdout, sys.stderr
     asked: Mapping[str, Any] = json.loads(sys.stdin.read())

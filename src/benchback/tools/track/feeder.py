@@ -1,4 +1,4 @@
-"""Between a campaign and its trackers: after each run, and for runs that an earlier coordinator left unfed."""
+"""Feeds the runs of a campaign to its trackers: each when it ends, and those that an earlier process left unfed."""
 
 import json
 import os
@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchback.analysis.reader import stored_attempts
 from benchback.errors import InputError
 from benchback.measure.process import Interrupted, output_of
 from benchback.measure.record import Attempt, Cell, Slot
@@ -16,7 +17,7 @@ from benchback.tools.track import feed, wandb
 from benchback.tools.track.run import name_of, tracked
 
 FEED_S = 120.0
-"""Most a run may keep its trackers busy; a slow network must not hold up a campaign."""
+"""Time limit of the trackers for a run; a slow network must not hold up a campaign."""
 DOTENV = Path(".env")
 IN_PROCESS = ("csv",)
 COMMAND = (sys.executable, "-m", "benchback.tools.track.feed")
@@ -45,18 +46,16 @@ class Feeder:
     trackers: Sequence[str]
     online: bool = False
     asked_to_stop: Callable[[], bool] = lambda: False
-    said: Callable[[str], None] = lambda line: None
+    log: Callable[[str], None] = lambda line: None
     silenced: set[str] = field(default_factory=set)
-    """Trackers whose failure was told already; the store has the others too."""
+    """Trackers whose failure the user has seen; the store has every failure."""
 
     def catch_up(self) -> None:
         """Feed every run that is in the store and not with all trackers yet."""
-        cells, slots = self.store.cells(), {slot.id: slot for slot in self.store.slots()}
-        for attempt in self.store.attempts():
+        for stored in stored_attempts(self.store):
             if self.asked_to_stop():
                 return
-            slot = slots[attempt.slot]
-            self.finished(slot, cells[slot.cell], attempt)
+            self.finished(*stored)
 
     def finished(self, slot: Slot, cell: Cell, attempt: Attempt) -> None:
         """Feed the run to every tracker that does not have it."""
@@ -78,7 +77,7 @@ class Feeder:
                 self.failed(tracker, slot, fault)
 
     def feed_apart(self, trackers: Sequence[str], request: str) -> dict[str, str]:
-        """Tracker -> what went wrong, or nothing; from a process that is ended when the user asks to stop."""
+        """Tracker -> error, empty if none; from a process that is ended when the user asks to stop."""
         if not trackers:
             return {}
         variables = wandb.variables(os.environ, DOTENV, self.online)
@@ -99,5 +98,5 @@ class Feeder:
             fault = fault.replace(key, "[key]")
         self.store.add_event("tracker", {"tracker": tracker, "slot": slot.id, "failed": fault})
         if tracker not in self.silenced:
-            self.said(f"warning: {tracker} did not take {slot.id} ({fault}); the run itself is stored")
+            self.log(f"warning: {tracker} did not take {slot.id} ({fault}); the run itself is stored")
         self.silenced.add(tracker)

@@ -1,4 +1,4 @@
-"""A finished run as trackers take it: a name, what it was, and a row per iteration."""
+"""A finished run as trackers receive it: name, configuration, and a row per iteration."""
 
 import re
 from collections.abc import Mapping
@@ -15,21 +15,21 @@ Row = dict[str, int | float]
 
 @dataclass(frozen=True)
 class Tracked:
-    """Everything a tracker is told."""
+    """A run as a tracker receives it."""
 
     name: str
-    """Of the run; fit for a folder whatever the variant is called."""
+    """Name of the run, fit for a folder whatever the variant is called."""
     study: str
     config: Mapping[str, Any]
     """Every field of the run, and how it was executed."""
     rows: list[Row]
     """See `rows_of`."""
     summary: Mapping[str, float]
-    """What there is one figure of: marks and peak memory."""
+    """Values of which a run has one each: marks and peak memory."""
 
 
 def tracked(study: str, slot: Slot, cell: Cell, attempt: Attempt) -> Tracked:
-    """What a tracker is told about a run that has a record."""
+    """The run of an attempt that has a record."""
     assert attempt.record is not None
     how = {"timing": cell.timing, "threads": cell.threads, "device": cell.device, "division": cell.division}
     config = {**cell.run, **how, "seed": slot.seed, "variant": cell.variant, "block": slot.block, "slot": slot.id}

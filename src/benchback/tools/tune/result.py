@@ -1,4 +1,4 @@
-"""What came of a tuning: a line per point, best first, and its files. The score is the mean return at the end."""
+"""Results of a tuning: a line per point, best first, and its files. The score is the mean return at the end."""
 
 import csv
 import math
@@ -10,9 +10,9 @@ from typing import Any
 
 import yaml
 
+from benchback.analysis.reader import accepted_attempts, stored_attempts
 from benchback.checkpoint import write_atomically
 from benchback.measure.record import Record
-from benchback.measure.results import results
 from benchback.measure.store import Store
 from benchback.measure.study import Study
 from benchback.report.drawing import draw
@@ -35,10 +35,10 @@ def lines_of(store: Store, tuning: Study) -> list[Line]:
     """A line per point, best mean first; points that lack a seed come after those that have all, whatever they got."""
     stratum = len(store.strata()) - 1
     found: dict[str, dict[int, float | None]] = {}
-    for slot, attempt in results(store):
-        if slot.stratum == stratum and attempt.record is not None:
+    for slot, _, attempt in accepted_attempts(store, stratum):
+        if attempt.record is not None:
             found.setdefault(slot.cell, {})[slot.block] = score(attempt.record)
-    errors = {attempt.slot.partition("/")[0]: attempt.detail for attempt in store.attempts() if attempt.outcome != "ok"}
+    errors = {slot.cell: attempt.detail for slot, _, attempt in stored_attempts(store) if attempt.outcome != "ok"}
     varied = list(tuning.products[0].rows())
     lines = [
         _line(entry.index, _set_by(tuning, varied[entry.index]), found.get(entry.cell.id, {}))
@@ -49,7 +49,7 @@ def lines_of(store: Store, tuning: Study) -> list[Line]:
 
 
 def _set_by(tuning: Study, row: Mapping[str, Any]) -> dict[str, Any]:
-    """What the point sets, and not what all share."""
+    """The fields that a point sets, without those that all share."""
     point = tuning.products[0].axes["point"]
     return {name: row.get(name) for name in dict.fromkeys(name for values in point for name in values)}
 
@@ -117,12 +117,12 @@ def text(value: Any) -> str:
 
 
 def label(values: Mapping[str, Any]) -> str:
-    """What a point sets, in one line."""
+    """The fields that a point sets, in one line."""
     return " ".join(f"{name}={text(x)}" for name, x in values.items())
 
 
 def labels(tuning: Study) -> dict[str, str]:
-    """Cell -> what its point sets, in one line."""
+    """Cell -> the fields that its point sets, in one line."""
     varied = list(tuning.products[0].rows())
     return {entry.cell.id: label(_set_by(tuning, varied[entry.index])) for entry in tuning.entries}
 

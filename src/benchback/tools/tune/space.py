@@ -1,4 +1,4 @@
-"""What is tried: fields that all points share, a grid, and ranges from which points are drawn.
+"""Search space: fields that all points share, a grid, and ranges from which points are drawn.
 
 Spaces that come with the package are YAML files in `spaces/`; a user's own has the same fields, or is given by flags.
 """
@@ -69,7 +69,7 @@ class Space:
 
 
 def points(space: Space, seed: int) -> list[dict[str, Any]]:
-    """What each point sets, in order: the grid like nested loops, the draws within."""
+    """The fields that each point sets, in order: the grid like nested loops, the draws within."""
     if not space.grid and not space.random:
         raise InputError("nothing to tune; give --grid FIELD=VALUE,VALUE or --random FIELD=LOW..HIGH")
     combinations = [_merged(space.grid, choice) for choice in product(*space.grid.values())]

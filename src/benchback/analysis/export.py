@@ -10,6 +10,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+from benchback.analysis.reader import stored_attempts
 from benchback.checkpoint import replacing
 from benchback.errors import InputError
 from benchback.measure.record import Attempt, Cell, Slot, canonical
@@ -51,14 +52,12 @@ def _replaced(path: Path, write: Callable[[Path], None]) -> Path:
 
 
 def _runs(store: Store) -> Iterator[Row]:
-    campaign, cells = store.campaign(), store.cells()
-    slots = {slot.id: slot for slot in store.slots()}
+    campaign = store.campaign()
     study = campaign.get("study")
     name = study.get("name") if isinstance(study, Mapping) else study
     place = {"study": _flat(name), "note": _flat(campaign.get("note"))}
-    for attempt in store.attempts():
-        slot = slots[attempt.slot]
-        yield place | _of_cell(slot.cell, cells[slot.cell]) | _of_attempt(slot, attempt)
+    for slot, cell, attempt in stored_attempts(store):
+        yield place | _of_cell(slot.cell, cell) | _of_attempt(slot, attempt)
 
 
 def _of_cell(name: str, cell: Cell) -> Row:

@@ -1,4 +1,4 @@
-"""Plain tables, bars and JSON: what all that is shown is made of."""
+"""Shared by the printing of all verbs: tables, a progress bar, durations, and JSON without NaN."""
 
 import math
 import re
@@ -38,20 +38,20 @@ def measuring(every: float = 0.0) -> Iterator[Callable[[str, int, int], None]]:
 
 
 NUMBER = re.compile(r"(\[/?[a-z ]+\])*[-+]?[\d,.]+( ?[%x])?(\[/?[a-z ]+\])*|-?")
-"""A figure, marked up or not, or the stroke where there is none."""
+"""A number, marked up or not, or the dash where there is none."""
 
 
 def table(title: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Table:
-    """A plain table; where the terminal is narrow, words are broken, but no figure and not what a row is about."""
+    """A plain table; where the terminal is narrow, words are broken, but neither numbers nor the first column."""
     rows = list(rows)
     made = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for place, column in enumerate(columns):
         cells = [row[place] for row in rows]
-        figures = bool(cells) and all(map(NUMBER.fullmatch, cells))
+        numbers = bool(cells) and all(map(NUMBER.fullmatch, cells))
         word = max(map(len, column.split()), default=0)
         # A given width: rich would take from the widest column first, which is what a row is about.
-        whole = max([word, *(len(Text.from_markup(cell)) for cell in cells)]) if figures or not place else None
-        justify = "right" if figures and place else "left"
+        whole = max([word, *(len(Text.from_markup(cell)) for cell in cells)]) if numbers or not place else None
+        justify = "right" if numbers and place else "left"
         made.add_column(column, overflow="fold", justify=justify, width=whole, min_width=min(10, word))
     for row in rows:
         made.add_row(*row)
@@ -61,3 +61,10 @@ def table(title: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]])
 def jsonable(row: dict[str, Any]) -> dict[str, Any]:
     """The row with NaN, which JSON does not know, as null."""
     return {name: None if isinstance(x, float) and not math.isfinite(x) else x for name, x in row.items()}
+
+
+def hours(seconds: float) -> str:
+    """`42 s`, `12 min` or `3.4 h`."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,116 @@
+"""The one reader of a store: attempts with their slots and cells, and all runs of one stratum as typed records."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from benchback import stats
+from benchback.analysis.costs import stored_env_times
+from benchback.analysis.groups import Outcome, grouped
+from benchback.analysis.source import Sampled, SlotRun, Source
+from benchback.measure.metrics import METRICS, Failed, NotRun, run_metrics
+from benchback.measure.policy import accepted_attempt
+from benchback.measure.record import Attempt, Cell, Slot
+from benchback.measure.store import Event, Store
+from benchback.stats import Missing
+
+
+class Stored(NamedTuple):
+    """An attempt with where it belongs."""
+
+    slot: Slot
+    cell: Cell
+    attempt: Attempt
+
+
+def stored_attempts(store: Store) -> Iterator[Stored]:
+    """Every attempt of every stratum with its slot and cell, oldest first."""
+    cells, slots = store.cells(), {slot.id: slot for slot in store.slots()}
+    for attempt in store.attempts():
+        slot = slots[attempt.slot]
+        yield Stored(slot, cells[slot.cell], attempt)
+
+
+def accepted_attempts(store: Store, stratum: int) -> Iterator[Stored]:
+    """The attempt that speaks for each slot of a stratum that has a result, in the order of the schedule."""
+    cells = store.cells()
+    for slot in store.slots():
+        accepted = accepted_attempt(list(store.attempts(slot.id))) if slot.stratum == stratum else None
+        if accepted is not None:
+            yield Stored(slot, cells[slot.cell], accepted)
+
+
+def read(
+    store: Store, seed: int = 0, stratum: int | None = None, env_times: Mapping[str, float] | None = None
+) -> Source:
+    """The store's last stratum unless told otherwise, in one pass; slots without a result say why."""
+    strata = tuple(store.strata())
+    stratum = len(strata) - 1 if stratum is None else stratum
+    cells = store.cells()
+    runs, attempts = [], []
+    outcomes: dict[str, dict[int, Outcome]] = {id: {} for id in cells}
+    for slot in store.slots():
+        if slot.stratum != stratum:
+            continue
+        tries = list(store.attempts(slot.id))
+        run = _slot_run(slot, cells[slot.cell], tries)
+        runs.append(run)
+        attempts += [replace(x, record=None) for x in tries]
+        outcomes[slot.cell][slot.block] = run.outcome
+    present = {id: cell for id, cell in cells.items() if outcomes[id]}
+    events = tuple(store.events())
+    return Source(
+        store=store,
+        campaign=store.campaign(),
+        strata=strata,
+        cells=present,
+        runs=tuple(runs),
+        attempts=tuple(attempts),
+        events=events,
+        canaries=tuple(x for x in store.canaries() if x.get("stratum", 0) == stratum),
+        parity=_parity(events),
+        groups=tuple(grouped(present, outcomes)),
+        seed=seed,
+        env_times=env_times or stored_env_times(events),
+    )
+
+
+def _parity(events: Sequence[Event]) -> dict[str, str]:
+    """`algorithm/backend` -> verdict, as last recorded."""
+    found = [event.detail["verdicts"] for event in events if event.kind == "parity"]
+    return found[-1] if found else {}
+
+
+def _slot_run(slot: Slot, cell: Cell, tries: list[Attempt]) -> SlotRun:
+    accepted = accepted_attempt(tries)
+    last = accepted or (tries[-1] if tries else None)
+    light = None if last is None else replace(last, record=None, log="")
+    if accepted is None or accepted.record is None:
+        reason: Missing = Failed(last.outcome, last.detail) if last else NotRun()
+        return SlotRun(slot, cell, Outcome(slot.block, dict.fromkeys(METRICS, reason), {}, None), light, None)
+    record = accepted.record
+    returns = [x for x in record.samples.get("episode_return", ()) if x is not None]
+    outcome = Outcome(
+        slot.block,
+        run_metrics(record),
+        record.ledger,
+        episode_return=returns[-1] if returns else None,
+        first_call_s=record.samples["total_s"][0],
+    )
+    seconds = np.array(record.samples["total_s"], float)
+    series = {
+        name: np.array(record.samples.get(name, []), float) for name in ("episode_return", "rss_bytes", "compiles")
+    }
+    sampled = Sampled(
+        seconds=seconds,
+        returns=series["episode_return"],
+        memory=series["rss_bytes"],
+        marks=record.marks,
+        ledger=record.ledger,
+        peaks=record.memory,
+        compiles=series["compiles"],
+        segment=stats.steady(seconds),
+    )
+    return SlotRun(slot, cell, outcome, light, sampled)

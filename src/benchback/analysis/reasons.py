@@ -1,0 +1,22 @@
+"""Why two runs must not be compared, beside the reasons that a single run has."""
+
+from dataclasses import dataclass
+
+from benchback.stats import Missing
+
+
+@dataclass(frozen=True)
+class ParityNotProven(Missing):
+    """No speed is claimed for an implementation whose parity was not proven."""
+
+    implementation: str
+    """`algorithm/backend`."""
+    verdict: str
+
+
+@dataclass(frozen=True)
+class LedgersDiffer(Missing):
+    """Two runs of a block did different work."""
+
+    fields: tuple[str, ...]
+    """Names of the differing fields of their ledgers."""

@@ -1,0 +1,88 @@
+"""A campaign while it runs: a bar, what is running, the time left, noise and failures."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from benchback import stats
+from benchback.analysis.reader import stored_attempts
+from benchback.cli.tables import hours
+from benchback.measure import machine
+from benchback.measure.coordinator import Hooks
+from benchback.measure.record import Attempt, Cell, Slot
+from benchback.measure.store import Store
+
+
+class Board:
+    """Runs done of total, what is running, time left with its spread, noise and failures; silent while a run lasts."""
+
+    def __init__(
+        self, store: Store, as_json: bool, describe: Callable[[Cell], str] = lambda cell: cell.variant
+    ) -> None:
+        self.store, self.as_json, self.failures, self.describe = store, as_json, 0, describe
+        self.took: dict[str, list[float]] = {}
+        for slot, _, attempt in stored_attempts(store):
+            self.learn(slot.cell, attempt)
+        self.console = Console(stderr=True)
+        columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[left]}")
+        # No refreshing thread: it would wake up during timed regions.
+        self.bar = Progress(*columns, console=self.console, auto_refresh=False, disable=as_json)
+        self.task = self.bar.add_task("starting", total=None, left="")
+
+    def learn(self, cell: str, attempt: Attempt) -> None:
+        """Take an attempt into account."""
+        self.took.setdefault(cell, []).append(attempt.duration_s)
+        self.failures += attempt.outcome not in ("ok", "interrupted")
+
+    def started(self, slot: Slot, cell: Cell) -> None:
+        """Before a run."""
+        what = f"{str(cell.run.get('env', '')).split('/')[-1]} {self.describe(cell)} block {slot.block}".strip()
+        self.draw(what)
+
+    def finished(self, slot: Slot, cell: Cell, attempt: Attempt) -> None:
+        """After a run."""
+        self.learn(cell.id, attempt)
+        light = "noisy" if machine.violations(attempt.noise) else "quiet"
+        if self.as_json:
+            row = {"event": "run", "slot": slot.id, "variant": cell.variant, "outcome": attempt.outcome}
+            row |= {"duration_s": attempt.duration_s, "tags": attempt.tags, "detail": attempt.detail}
+            print(json.dumps(row), flush=True)
+        elif not self.console.is_terminal or attempt.outcome != "ok":
+            self.say(f"{slot.id} {self.describe(cell)}: {attempt.outcome} in {attempt.duration_s:.1f} s, {light}")
+        self.draw(f"{self.describe(cell)} {attempt.outcome}, {light}")
+
+    def draw(self, what: str) -> None:
+        """Show where the campaign stands."""
+        counts = self.store.progress()
+        failures = f", {self.failures} failures" if self.failures else ""
+        self.bar.update(
+            self.task,
+            description=what,
+            completed=counts.ok + counts.failed,
+            total=counts.total,
+            left=f"{self.time_left(counts.total - counts.ok - counts.failed)}{failures}",
+        )
+        self.bar.refresh()
+
+    def time_left(self, runs: int) -> str:
+        """What the open runs will take, judging by those that are done, with the spread between variants."""
+        found = stats.time_left(runs, self.took.values())
+        return f"{hours(found[0])} left +- {hours(found[1])}" if found else ""
+
+    def say(self, line: str) -> None:
+        """A line above the bar."""
+        if not self.as_json:
+            self.bar.console.print(line, highlight=False, markup=False)
+
+
+@contextmanager
+def watching(
+    store: Store, as_json: bool, describe: Callable[[Cell], str] = lambda cell: cell.variant
+) -> Iterator[Hooks]:
+    """Hooks whose board is on screen while the context lasts; it calls a cell what `describe` says."""
+    board = Board(store, as_json, describe)
+    with board.bar:
+        yield Hooks(started=board.started, finished=board.finished, log=board.say)

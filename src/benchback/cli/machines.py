@@ -1,0 +1,124 @@
+"""Verbs about the machine: `doctor`, and what a step of each environment costs on it."""
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from benchback.cli.arguments import limit_threads, parse
+from benchback.cli.tables import jsonable, measuring, table
+from benchback.errors import InputError
+from benchback.measure import machine
+
+
+@dataclass(frozen=True)
+class DoctorFlags:
+    """Examine the machine: noise, limits, versions, and an A/A comparison."""
+
+    seconds: float = 60.0
+    """Length of the A/A comparison."""
+    json: bool = False
+    """Print JSON."""
+
+
+@dataclass(frozen=True)
+class EnvsFlags:
+    """Time a vectorised step of every environment, without any policy."""
+
+    envs: tuple[str, ...] = ()
+    """Environments to time; those of the store, else of the study `backends` by default."""
+    num_envs: tuple[int, ...] = ()
+    """Numbers of environments stepped together; as many as there, and 4096, by default."""
+    store: Path | None = None
+    """Store of a campaign in which to keep the result, for its report."""
+    json: bool = False
+    """Print JSON."""
+
+
+def doctor(arguments: list[str]) -> int:
+    from benchback.measure.doctor import examine
+
+    flags = parse(DoctorFlags, arguments, "doctor")
+    if flags.seconds <= 0:
+        raise InputError(f"seconds={flags.seconds:g} must be positive")
+    with measuring() as progress:
+        found = examine(flags.seconds, progress)
+    print_examination(found, flags.json)
+    return 0
+
+
+def environments(arguments: list[str]) -> int:
+    from benchback import envs
+    from benchback.measure import complexity
+    from benchback.measure.store import open_store
+    from benchback.measure.study import load
+
+    if not arguments or arguments[0] != "time":
+        raise InputError("envs knows one thing to do: envs time; `benchback list` shows the environments")
+    flags = parse(EnvsFlags, arguments[1:], "envs time")
+    with nullcontext() if flags.store is None else open_store(flags.store) as store:
+        cells = store.cells().values() if store else load("backends").cells
+        ids = flags.envs or tuple(dict.fromkeys(cell.run["env"] for cell in cells))
+        sizes = flags.num_envs or tuple(dict.fromkeys((*(cell.run["num_envs"] for cell in cells), complexity.LARGE)))
+        for id in ids:
+            envs.check(id)
+            envs.check_installed(id)
+        for size in sizes:
+            if size < 1:
+                raise InputError(f"num_envs={size} must be at least 1")
+        limit_threads(1)
+        with measuring() as progress:
+            rows = complexity.measure(ids, sizes, progress)
+        if store:
+            store.add_event("complexity", {"stratum": len(store.strata()) - 1, "rows": rows})
+    print_complexity(rows, flags.json)
+    return 0
+
+
+def print_examination(found: Mapping[str, Any], as_json: bool) -> None:
+    """What the doctor found, and what to do."""
+    from benchback.analysis.wording import comparison_record, ratio_text
+
+    if as_json:
+        print(json.dumps({**found, "aa": jsonable(comparison_record(found["aa"]))}, indent=2))
+        return
+    rows = [(name, str(value)) for name, value in machine_facts(found).items()]
+    Console().print(table("machine", ("what", "value"), rows))
+    rows = [
+        (name, f"{value:.3g}", f"{machine.LIMITS[name]:.3g}", "too much" if value > machine.LIMITS[name] else "fine")
+        for name, value in found["noise"].items()
+    ]
+    Console().print(table("noise while it was measured", ("what", "seen", "limit", ""), rows))
+    spread = found["spread"]
+    print(f"the same work varies by {spread['matmul_s']:.1%} (arithmetic) and {spread['memcpy_s']:.1%} (memory)")
+    same = found["aa"]
+    print(f"A/A: {ratio_text(same.ratio, same.low, same.high)} over {same.n} pairs: {same.verdict}")
+    print(f"five blocks find differences from {found['detectable_with_5_blocks']:.1%} on")
+    print("what to change:" if found["advice"] else "nothing to change")
+    for line in found["advice"]:
+        print(f"- {line}")
+
+
+def machine_facts(found: Mapping[str, Any]) -> dict[str, Any]:
+    """What is known about the machine, for people: sizes in GB, and what was looked for and not found."""
+    known = dict(found["machine"])
+    memory, free = known.pop("memory_bytes") / 1e9, found["free_bytes"] / 1e9
+    facts = {"memory": f"{memory:.1f} GB", "free disk here": f"{free:.1f} GB"}
+    facts |= {"threads of a worker": "1 unless the study says otherwise", "compile caches": "private to every run"}
+    if found["caches"]:
+        facts["set in this shell"] = ", ".join(found["caches"])
+    return known | facts | {"gpu": known.get("gpu", "none"), "governor": known.get("governor", "not told")}
+
+
+def print_complexity(rows: Sequence[Mapping[str, Any]], as_json: bool) -> None:
+    """Seconds of a vectorised step, fastest environment first."""
+    if as_json:
+        print(json.dumps(list(rows), indent=2))
+        return
+    ordered = sorted(rows, key=lambda row: (row["num_envs"], row["step_s"]))
+    cells = [(r["env"], str(r["num_envs"]), f"{r['step_s'] * 1e6:.1f}", f"{r['relative']:.1f}") for r in ordered]
+    Console().print(table("a step of all environments", ("env", "environments", "microseconds", "relative"), cells))

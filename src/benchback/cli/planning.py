@@ -1,0 +1,86 @@
+"""`benchback plan`: what a study would run, in which order, and what it would take."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Annotated, Any, Literal
+
+import tyro
+from rich.console import Console
+
+from benchback.cli.arguments import parse_named
+from benchback.cli.tables import hours, table
+from benchback.measure import study as studies
+from benchback.measure.plan import TYPICAL_CV, Cost, estimate, minimum_detectable_effect, schedule
+from benchback.measure.record import Cell, Slot
+from benchback.measure.study import Study
+
+
+@dataclass(frozen=True)
+class PlanFlags:
+    """Show what a study would run: configurations, runs in order, time, disk, and the smallest effect it can find."""
+
+    scale: float = 1.0
+    """Factor on the number of iterations: a quick look, marked as not comparable."""
+    index: int | None = None
+    """Only the configuration with this index."""
+    start: Annotated[int | None, tyro.conf.arg(name="from")] = None
+    """Only configurations from this index on."""
+    count: int | None = None
+    """At most this many configurations."""
+    order: Literal["protocol", "original"] | None = None
+    """protocol: interleaved blocks; original: one after another as published."""
+    repeats: int | None = None
+    """Passes in the original order."""
+    blocks: int | None = None
+    """Blocks of every group, neither fewer nor more; by default as the study says."""
+    seed: int | None = None
+    """Seed of the schedule and of the runs; 0 unless given. A campaign keeps the one it was begun with."""
+    json: bool = False
+    """Print JSON."""
+
+
+def chosen_study(arguments: list[str], verb: str, flags_type: type) -> tuple[Any, Any]:
+    """The study named first, as the flags shape it, and the flags."""
+    what = f"a study: {', '.join(studies.names())}, or a YAML file"
+    name, flags = parse_named(flags_type, arguments, verb, "STUDY", what)
+    chosen = studies.select(studies.load(name), flags.index, flags.start, flags.count)
+    if flags.scale != 1.0:
+        chosen = studies.scaled(chosen, flags.scale)
+    changes: dict[str, Any] = {}
+    if flags.order is not None:
+        changes["order"] = flags.order
+    if flags.repeats is not None:
+        changes["repeats"] = flags.repeats
+    if flags.blocks is not None:
+        changes |= {"min_blocks": flags.blocks, "max_blocks": flags.blocks}
+    return replace(chosen, **changes), flags
+
+
+def plan(arguments: list[str]) -> int:
+    study, flags = chosen_study(arguments, "plan", PlanFlags)
+    print_plan(study, *schedule(study, flags.seed or 0), estimate(study), flags.json)
+    return 0
+
+
+def print_plan(study: Study, cells: Sequence[Cell], slots: Sequence[Slot], cost: Cost, as_json: bool) -> None:
+    """Configurations in published order, and what running them takes."""
+    paired = study.order == "protocol" and study.min_blocks > 1
+    effect = minimum_detectable_effect(study.min_blocks, TYPICAL_CV) if paired else None
+    if as_json:
+        entries = [asdict(entry) | {"cell_id": entry.cell.id} for entry in study.entries]
+        found = {"study": study.name, "comparable": study.comparable, "order": study.order, "entries": entries}
+        found |= {"schedule": [asdict(slot) | {"id": slot.id} for slot in slots], "estimate": asdict(cost)}
+        print(json.dumps(found | {"minimum_detectable_effect": effect}, indent=2))
+        return
+    rows = [
+        (str(e.index), e.label, e.cell.run["env"], e.cell.variant, e.cell.run["model"], e.cell.timing)
+        for e in study.entries
+    ]
+    Console().print(table(study.name, ("index", "label", "env", "variant", "model", "timing"), rows))
+    print(f"{len(study.entries)} configurations, {len(cells)} cells, {cost.runs} runs (at most {cost.most_runs})")
+    spread = f"between {hours(cost.low_s)} and {hours(cost.high_s)}"
+    print(f"about {hours(cost.seconds)} ({spread}; at most {hours(cost.most_seconds)} if every group needs all blocks)")
+    print(f"about {cost.bytes / 1e6:.1f} MB, order {study.order}" + ("" if study.comparable else ", not comparable"))
+    if effect is not None:
+        print(f"smallest effect {study.min_blocks} blocks find: {effect:.1%}, where runs vary by {TYPICAL_CV:.0%}")

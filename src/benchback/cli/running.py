@@ -1,0 +1,69 @@
+"""`benchback run`: run a study in isolated processes, or continue it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import tyro
+
+from benchback.cli.arguments import on_stop
+from benchback.cli.planning import PlanFlags, chosen_study
+
+FAILED_RUNS = 3
+"""Exit code of a campaign that is complete, with runs that have no result."""
+
+
+@dataclass(frozen=True)
+class RunFlags(PlanFlags):
+    """Run a study, each run in a fresh process. Run it again to continue where it stopped."""
+
+    store: Path | None = None
+    """Store of the campaign; by default runs/STUDY.sqlite."""
+    note: str = ""
+    """Free text kept with the campaign."""
+    new_stratum: bool = False
+    """Continue on a machine that has changed; runs before and after are never pooled."""
+    in_process: bool = False
+    """Without isolation, for debugging; the records say so."""
+    track: tyro.conf.UseAppendAction[tuple[Literal["csv", "tensorboard", "wandb"], ...]] = ("csv",)
+    """Also give every finished run to this tracker; it writes beside the store. May be given more than once."""
+    online: bool = False
+    """Let W&B upload, with WANDB_API_KEY from the environment or .env; otherwise its runs stay on this machine."""
+
+
+def run(arguments: list[str]) -> int:
+    from benchback.cli.board import watching
+    from benchback.cli.outcomes import print_outcome
+    from benchback.measure import coordinator
+    from benchback.measure.launch import in_process
+    from benchback.tools.track import feeder
+
+    stop = on_stop()
+    study, flags = chosen_study(arguments, "run", RunFlags)
+    trackers = tuple(dict.fromkeys(flags.track))
+    feeder.check(trackers, flags.online)
+    path = flags.store or Path("runs") / f"{study.name}.sqlite"
+    launch = in_process if flags.in_process else None
+    options = {"seed": flags.seed, "note": flags.note, "new_stratum": flags.new_stratum}
+    with coordinator.open_campaign(path, study, **options) as store:
+        with watching(store, flags.json) as hooks:
+            feeding = feeder.Feeder(store, trackers, flags.online, stop, hooks.log)
+            feeding.catch_up()
+            finished = each(hooks.finished, feeding.finished)
+            hooks = replace(hooks, asked_to_stop=stop, launch=launch, finished=finished)
+            complete = coordinator.work(store, study, hooks)
+        if not complete:
+            raise KeyboardInterrupt
+        failed = print_outcome(store, flags.json)
+    return FAILED_RUNS if failed else 0
+
+
+def each(*functions: Callable[..., None]) -> Callable[..., None]:
+    """A function that calls all of them, one after another."""
+
+    def call(*arguments: Any) -> None:
+        for function in functions:
+            function(*arguments)
+
+    return call
