@@ -40,8 +40,17 @@ def spinning(duration_s: float, starts: list[float]) -> tuple[Agent, Backend]:
     def wait(found: Any) -> None:
         """Nothing to wait for."""
 
-    backend = Backend({}, {}, block=wait, mark=lambda found: partial(wait, found), fetch=lambda x: x, compiles=int)
-    return Agent(absent, absent, absent, absent, absent, absent, iterate), backend
+    backend = Backend(
+        modes={},
+        compile=absent,
+        units={},
+        block=wait,
+        mark=lambda found: partial(wait, found),
+        fetch=lambda x: x,
+        compiles=int,
+    )
+    functions = dict.fromkeys(("init", "load", "rollout", "update", "learn", "act", "export", "key"), absent)
+    return Agent(**functions, hyper=None, roles={}, iterate=iterate), backend
 
 
 def bare(agent: Agent, calls: int) -> None:

@@ -25,4 +25,4 @@ class Picture(gymnasium.Env):
         return self.image, float(action), False, False, {}
 
 
-gymnasium.register("Picture-v0", Picture, max_episode_steps=LIMIT)
+gymnasium.register("Picture-v0", lambda **options: Picture(**options), max_episode_steps=LIMIT)

@@ -60,6 +60,12 @@ def undefined(*_: Any) -> Any:
     raise NotImplementedError
 
 
+def agent_of(**functions: Any) -> Agent:
+    """An agent of which nothing is asked but these functions."""
+    names = ("init", "load", "rollout", "update", "learn", "act", "export", "key")
+    return Agent(**(dict.fromkeys(names, undefined) | functions), hyper=None, roles={})
+
+
 def fake(device: Device, *, phases: tuple[float, float] | None = None) -> tuple[Agent, Backend]:
     """An agent whose calls take `device.call_s`, or a rollout and an update as long as `phases`."""
 
@@ -76,9 +82,10 @@ def fake(device: Device, *, phases: tuple[float, float] | None = None) -> tuple[
     def mark(found: tuple[int, float]) -> Callable[[], None]:
         return partial(device.wait, found[1], found[0])
 
-    agent = Agent(undefined, rollout, update, undefined, undefined, undefined, None if phases else iterate)
+    agent = agent_of(rollout=rollout, update=update, iterate=None if phases else iterate)
     backend = Backend(
         modes={},
+        compile=undefined,
         units={},
         block=lambda found: mark(found)(),
         mark=mark,
@@ -241,8 +248,7 @@ def real() -> tuple[Agent, Backend, Any]:
         state = jax.lax.fori_loop(0, 60, lambda _, x: jnp.tanh(x @ x), state)
         return state, {"loss": state.sum()}
 
-    agent = Agent(undefined, undefined, undefined, undefined, undefined, undefined, iterate)
-    backend = Backend({}, {}, xla.block, xla.mark, xla.fetch, xla.compiles)
+    agent, backend = agent_of(iterate=iterate), xla.BACKEND
     state = jnp.eye(256) * 0.5
     jax.block_until_ready(iterate(state))
     return agent, backend, state

@@ -200,7 +200,8 @@ def test_shapes_and_types_are_as_promised(subject: Subject) -> None:
 def test_an_image_served_to_torch_keeps_its_shape_and_type(subject: Subject) -> None:
     """Over DLPack from a JAX environment, as a view of NumPy's array from an external one."""
     env = envs.make(subject.id, NUM_ENVS, "torch")
-    shape, dtype = subject.image or ()
+    assert subject.image
+    shape, dtype = subject.image
     state, noise = env.reset(env.random(0)), env.draw(env.random(1), 1)[0]
     following, step = env.step(state, native(env, np.zeros(NUM_ENVS, np.int32)), noise)
     assert env.observation_shape == shape

@@ -28,7 +28,7 @@ from benchback.math import records
 from benchback.math import torch as torch_math
 from benchback.math.protocol import Categorical, Gaussian, Math
 
-TWINS: dict[str, Math] = {"jax": jax_math, "torch": torch_math}
+TWINS: dict[str, Any] = {"jax": jax_math, "torch": torch_math}
 PARTS = {"": Math, "categorical": Categorical, "gaussian": Gaussian}
 """Where a twin keeps it -> what it must be there."""
 EACH_ITS_OWN = {"adam", "AdamState"}
@@ -117,13 +117,16 @@ def test_twins_make_adam_from_the_same_arguments() -> None:
     assert list(ours.values()) == list(theirs.values())
 
 
+NOTHING: Any = None
+
+
 def renamed(y: Float[torch.Tensor, "B"]) -> Float[torch.Tensor, "B"]: ...
 def reshaped(x: Float[torch.Tensor, "B 1"]) -> Float[torch.Tensor, "B"]: ...
 def retyped(x: Int[torch.Tensor, "B"]) -> Float[torch.Tensor, "B"]: ...
 def reduced(x: Float[torch.Tensor, "B"]) -> Float[torch.Tensor, ""]: ...
 def unshaped(x: Any) -> Float[torch.Tensor, "B"]: ...
 def keyword_only(*, x: Float[torch.Tensor, "B"]) -> Float[torch.Tensor, "B"]: ...
-def with_default(x: Float[torch.Tensor, "B"] = None) -> Float[torch.Tensor, "B"]: ...
+def with_default(x: Float[torch.Tensor, "B"] = NOTHING) -> Float[torch.Tensor, "B"]: ...
 def with_option(x: Float[torch.Tensor, "B"], axis: int = 0) -> Float[torch.Tensor, "B"]: ...
 def unchanged(x: Float[torch.Tensor, "B"]) -> Float[torch.Tensor, "B"]: ...
 
@@ -163,7 +166,7 @@ def test_a_twin_that_lacks_a_function_or_mistakes_a_distribution_is_told(twin: s
 B, A = 6, 3
 
 
-def place(twin: str, x: np.ndarray) -> Any:
+def place(twin: str, x: Any) -> Any:
     return jnp.asarray(x) if twin == "jax" else torch.tensor(x)
 
 
@@ -172,7 +175,7 @@ def arguments(twin: str, distribution: str) -> SimpleNamespace:
     random = np.random.default_rng(0)
     rows = ["value", "value1", "value2", "old_value", "log_prob", "advantage", "target", "reward"]
     sizes = {"policy_params": A if distribution == "categorical" else 2 * A, "q": A, "next_q": A, "noise": A, "obs": 4}
-    arrays = {name: random.normal(size=B).astype(np.float32) for name in rows}
+    arrays: dict[str, Any] = {name: random.normal(size=B).astype(np.float32) for name in rows}
     arrays |= {name: random.normal(size=(B, size)).astype(np.float32) for name, size in sizes.items()}
     discrete = random.integers(A, size=B).astype(np.int32)
     arrays["action"] = discrete if distribution == "categorical" else arrays["noise"]
@@ -204,7 +207,8 @@ def vpg_value(twin: str, distribution: str, x: SimpleNamespace) -> Any:
 
 def double_dqn(twin: str, distribution: str, x: SimpleNamespace) -> Any:
     minibatch, config = dqn.Minibatch(x.obs, x.action, x.reward, x.obs, x.terminated), dqn.Config(double=True)
-    return dqn.dqn_loss(TWINS[twin], x.q, x.next_q, x.next_q, minibatch, hyper(twin, config), config)[0]
+    target = dqn.td_target(TWINS[twin], x.next_q, x.next_q, minibatch, hyper(twin, config))
+    return dqn.dqn_loss(TWINS[twin], x.q, target, minibatch)[0]
 
 
 def td3_critic(twin: str, distribution: str, x: SimpleNamespace) -> Any:
@@ -249,7 +253,8 @@ def test_a_loss_refuses_integers_for_values_and_what_is_no_maths(twin: str) -> N
     with pytest.raises(TypeCheckError):
         ppo(twin, "categorical", SimpleNamespace(**{**vars(x), "value": x.action}))
     minibatch = vpg.Minibatch(x.obs, x.action, x.log_prob, x.advantage, x.target)
-    for math, distribution in ((np, TWINS[twin].categorical), (TWINS[twin], TWINS[twin])):
+    wrong: Any = ((np, TWINS[twin].categorical), (TWINS[twin], TWINS[twin]))
+    for math, distribution in wrong:
         with pytest.raises(TypeCheckError):
             vpg.policy_loss(math, distribution, x.policy_params, minibatch)
 
@@ -258,7 +263,7 @@ def test_a_loss_refuses_integers_for_values_and_what_is_no_maths(twin: str) -> N
 def test_what_is_shared_by_on_policy_algorithms_refuses_a_wrong_shape(twin: str) -> None:
     x = place(twin, np.zeros((4, 3), np.float32))
     flag = x > 0
-    step = SimpleNamespace(reward=x, terminated=flag, truncated=flag, episode_return=x, episode_length=x)
+    step: Any = SimpleNamespace(reward=x, terminated=flag, truncated=flag, episode_return=x, episode_length=x)
     batch = Transition(x, x, x, x, x, flag, flag, x, x, x)
     bootstrap(TWINS[twin], batch, x[0], "bootstrap")
     for last_value in (x, x[0, :2]):
