@@ -22,7 +22,7 @@ from benchback.backends import xla
 from benchback.errors import InputError
 from benchback.run import Run, environment
 from benchback.tools import profile
-from benchback.tools.profile import ProfilePlan, page, parts, plan, timing
+from benchback.tools.profile import ProfilePlan, parts, plan, timing
 
 PARTS = ["environment", "forward", "loss and gradient", "optimiser", "dispatch", "transfer", "remainder"]
 CONFIG = replace(TINY, num_iterations=2, hidden_sizes=(8,))
@@ -108,15 +108,6 @@ def test_an_iteration_is_as_many_steps_and_gradient_steps_as_its_config_says() -
     ((count, arrays),) = work.optimisers.values()
     assert count == CONFIG.updates_per_iteration
     assert arrays["actor/0/kernel"].shape == (4, 8)
-
-
-def test_an_algorithm_that_does_not_say_how_it_cuts_minibatches_has_no_such_part(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(parts, "MINIBATCHES", {})
-    found = parts.timed(torch_workload(), times=1)
-    assert [name for name, x in found.items() if x is None] == ["loss and gradient"]
-    assert page.milliseconds(None) == page.share(None) == "-"
 
 
 def test_what_settles_is_not_timed() -> None:

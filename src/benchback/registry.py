@@ -42,28 +42,57 @@ class Spec:
     modes: tuple[str, ...]
     best: str
     """The mode to use unless told otherwise."""
+    module: str
+    """What its users import; names of it count as its concepts."""
+    package: str
+    """What they install; its version is part of a machine's fingerprint."""
+    colour: str
+    """In charts; after Okabe and Ito, at least 3 to 1 against white and near-black."""
     units: tuple[str, ...] = ("phase", "iteration", "chunk")
 
 
+JIT = ("eager", "none", "jit")
 BACKENDS = {
-    "linen": Spec("Flax Linen", "jax", ("eager", "none", "jit"), "jit"),
+    "linen": Spec("Flax Linen", "jax", JIT, "jit", "flax", "flax", "#0072b2"),
     "nnx": Spec(
         "Flax NNX",
         "jax",
         ("eager", "none", "jit", "cached_partial", "jit_partial", "split"),
         "split",
+        "flax",
+        "flax",
+        "#3a9fd6",
     ),
-    "equinox": Spec("Equinox", "jax", ("eager", "none", "filter_jit", "flatten"), "flatten"),
-    "haiku": Spec("Haiku", "jax", ("eager", "none", "jit"), "jit"),
-    "purejax": Spec("plain JAX", "jax", ("eager", "none", "jit"), "jit"),
+    "equinox": Spec(
+        "Equinox",
+        "jax",
+        ("eager", "none", "filter_jit", "flatten"),
+        "flatten",
+        "equinox",
+        "equinox",
+        "#009e73",
+    ),
+    "haiku": Spec("Haiku", "jax", JIT, "jit", "haiku", "dm-haiku", "#c78c00"),
+    "purejax": Spec("plain JAX", "jax", JIT, "jit", "jax", "jax", "#c2699c"),
     "pytorch": Spec(
         "PyTorch",
         "torch",
         ("none", "env_jit", "script", "compile", "cudagraphs"),
         "compile",
+        "torch",
+        "torch",
+        "#d55e00",
         units=("phase", "iteration"),
     ),
 }
+
+DEFAULT_ALGORITHM, DEFAULT_BACKEND = "ppo", "linen"
+
+
+def one_of_each_family() -> tuple[str, ...]:
+    """The first backend of each array framework."""
+    first = {spec.family: name for name, spec in reversed(BACKENDS.items())}
+    return tuple(name for name in BACKENDS if name in first.values())
 
 
 def choose(kind: str, name: str, known: Iterable[str]) -> str:

@@ -45,7 +45,7 @@ class Run(Generic[Config]):
     config: Config
     env: str = "gymnax/CartPole-v1"
     """Environment as suite/name; `benchback list` shows them."""
-    backend: str = "linen"
+    backend: str = registry.DEFAULT_BACKEND
     """Framework: linen, nnx, equinox, haiku, purejax or pytorch."""
     mode: str = "best"
     """What compiles it; `benchback list` shows each backend's modes and its best."""
@@ -100,7 +100,8 @@ class Run(Generic[Config]):
     @classmethod
     def from_dict(cls, flat: dict[str, Any]) -> "Run":
         """The run whose fields are given flat; unknown names are refused with the nearest known one."""
-        algorithm, flat = flat.get("algorithm", "ppo"), {k: v for k, v in flat.items() if k != "algorithm"}
+        algorithm = flat.get("algorithm", registry.DEFAULT_ALGORITHM)
+        flat = {name: x for name, x in flat.items() if name != "algorithm"}
         config_class = registry.config(algorithm)
         flat = {"env": registry.ALGORITHMS[algorithm].env} | flat
         own = {f.name: f for f in fields(cls) if f.name != "config"}

@@ -6,6 +6,7 @@ This file imports no framework, so it cannot make two backends differ.
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
 from benchback.envs.interface import Step
@@ -62,6 +63,12 @@ def to_experience(batch: Transition, config: Any) -> Experience:
     terminated = batch.terminated if config.truncation == "bootstrap" else batch.done
     rows = Experience(batch.obs, batch.action, batch.reward, batch.final_obs, terminated)
     return Experience(*(x.reshape(config.batch_size, *x.shape[2:]) for x in rows))
+
+
+def repeated_rows(rows: Experience, config: Any) -> Experience:
+    """As many rows as a minibatch has, the given ones over and over."""
+    index = np.arange(config.minibatch_size) % config.batch_size
+    return Experience(*(x[index] for x in rows))
 
 
 def nan_metrics(full: Callable[..., Array], names: Iterable[str], dtype: DType) -> dict[str, Float[Array, ""]]:

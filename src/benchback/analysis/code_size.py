@@ -7,7 +7,7 @@ from typing import Any
 import benchback
 from benchback.registry import ALGORITHMS, BACKENDS
 
-FRAMEWORKS = ("jax", "flax", "equinox", "haiku", "optax", "torch", "benchback.backends")
+FRAMEWORKS = ("jax", "optax", "benchback.backends", *(spec.module for spec in BACKENDS.values()))
 """Packages whose names count as concepts of a framework; shapes (jaxtyping) and our own maths do not."""
 FOLDER = Path(benchback.__file__).parent / "algorithms"
 

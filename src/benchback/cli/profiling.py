@@ -44,7 +44,7 @@ def profile(arguments: list[str]) -> int:
     from benchback.run import Run
     from benchback.tools.profile import ProfilePlan, default_out, profile
 
-    algorithm = "ppo"
+    algorithm = registry.DEFAULT_ALGORITHM
     if arguments and not arguments[0].startswith("-"):
         algorithm, arguments = arguments[0], arguments[1:]
     fields: dict[str, Any] = {"algorithm": algorithm}

@@ -1,12 +1,28 @@
 """Verbs about one agent: train it, evaluate it, look at it play."""
 
+import json
+import math
 import os
-from dataclasses import dataclass
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
 from benchback.cli.arguments import keep_programs, limit_threads, on_interrupt, parse, positional, value_of
+from benchback.cli.tables import jsonable
 from benchback.errors import InputError
+from benchback.run import Run
+from benchback.run_dir import RunDir
+
+if TYPE_CHECKING:
+    from benchback.tools.play import Episode
 
 Config = TypeVar("Config")
 
@@ -72,9 +88,8 @@ class PlayFlags:
 
 def train(arguments: list[str]) -> int:
     from benchback import registry, run_dir
-    from benchback.run import Run
 
-    algorithm = "ppo"
+    algorithm = registry.DEFAULT_ALGORITHM
     if arguments and not arguments[0].startswith("-"):
         algorithm, arguments = arguments[0], arguments[1:]
     fields: dict[str, Any] = {"algorithm": algorithm}
@@ -92,7 +107,6 @@ def train(arguments: list[str]) -> int:
 
 def run_training(flags: TrainFlags, checkpoint: Any) -> int:
     """Train as the flags say and show how it goes. Interrupted, it ends after the current call."""
-    from benchback.cli.show_training import reporter
     from benchback.run_dir import train_run
 
     limit_threads(flags.threads)
@@ -123,7 +137,6 @@ def allow_precision(run: Any) -> None:
 def evaluate(arguments: list[str]) -> int:
     from benchback import run_dir
     from benchback.evaluate import evaluate
-    from benchback.run import Run
 
     if arguments and arguments[0] in ("-h", "--help"):
         parse(EvalFlags, arguments, "eval RUN")
@@ -136,17 +149,13 @@ def evaluate(arguments: list[str]) -> int:
     run = Run.from_dict(checkpoint.run)
     allow_precision(run)
     returns = evaluate(run, checkpoint.weights, flags.episodes, flags.seed)
-    from benchback.cli.show_training import print_evaluation
-
     print_evaluation(run, checkpoint.iteration, returns, flags.json)
     return 0
 
 
 def play(arguments: list[str]) -> int:
     from benchback import run_dir
-    from benchback.cli.show_training import print_episodes
     from benchback.cli.tables import measuring
-    from benchback.run import Run
     from benchback.tools.play import record
 
     if arguments and arguments[0] in ("-h", "--help"):
@@ -167,3 +176,104 @@ def play(arguments: list[str]) -> int:
         shown = record(run, checkpoint.weights, out, frames_per_s=flags.fps, progress=progress, **options)
     print_episodes(run, checkpoint.iteration, shown, out, flags.json)
     return 0
+
+
+LINES_APART_S = 1.0
+
+
+class Reporter:
+    """Tells how a run goes: a bar on a terminal, plain lines otherwise, JSON lines for machines."""
+
+    def __init__(self, run: Run, done: int, as_json: bool):
+        self.run, self.as_json, self.last_row, self.last_line_s = run, as_json, {}, 0.0
+        self.console = Console(stderr=True)
+        self.bar = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[status]}"),
+            console=self.console,
+            disable=as_json or not self.console.is_terminal,
+        )
+        title = f"{run.algorithm} {run.backend} {run.env}"
+        self.task = self.bar.add_task(title, total=run.config.num_iterations, completed=done, status="compiling")
+
+    def __call__(self, rows: list[dict[str, Any]]) -> None:
+        """Show the newest rows."""
+        for row in rows:
+            if not math.isnan(row["episode_return"]):
+                self.last_row = row
+            if self.as_json:
+                print(json.dumps({"event": "iteration"} | jsonable(row)), flush=True)
+        status = f"return {self.last_row.get('episode_return', math.nan):.1f}"
+        self.bar.update(self.task, completed=rows[-1]["iteration"], status=status)
+        due = (
+            time.monotonic() - self.last_line_s > LINES_APART_S
+            or rows[-1]["iteration"] == self.run.config.num_iterations
+        )
+        if not self.as_json and not self.console.is_terminal and due:
+            self.last_line_s = time.monotonic()
+            total = self.run.config.num_iterations
+            print(
+                f"iteration {rows[-1]['iteration']}/{total}  {rows[-1]['seconds']:.1f} s  {status}",
+                file=sys.stderr,
+            )
+
+    def finish(self, run_dir: RunDir, interrupted: bool) -> None:
+        """Say how it ended and where the files are."""
+        if self.as_json:
+            print(json.dumps({"event": "interrupted" if interrupted else "done", "folder": str(run_dir.path)}))
+        elif interrupted:
+            print(f"interrupted; continue with: benchback train --resume {run_dir.path}")
+        elif not self.last_row:
+            print(f"no episode ended, or nothing was left to train; files in {run_dir.path}")
+        else:
+            print(f"return {self.last_row.get('episode_return', math.nan):.1f}; files in {run_dir.path}")
+
+
+@contextmanager
+def reporter(run: Run, done: int, as_json: bool) -> Iterator[Reporter]:
+    """A Reporter whose bar is on screen while the context lasts."""
+    report = Reporter(run, done, as_json)
+    with report.bar:
+        yield report
+
+
+def print_evaluation(run: Run, iteration: int, returns: np.ndarray, as_json: bool) -> None:
+    """Mean and spread of the returns of finished episodes."""
+    finished = returns[~np.isnan(returns)]
+    summary = {
+        "env": run.env,
+        "backend": run.backend,
+        "iteration": iteration,
+        "episodes": int(finished.size),
+        "unfinished": int(returns.size - finished.size),
+        "mean": float(finished.mean()) if finished.size else None,
+        "std": float(finished.std()) if finished.size else None,
+        "min": float(finished.min()) if finished.size else None,
+        "max": float(finished.max()) if finished.size else None,
+    }
+    if as_json:
+        print(json.dumps(summary))
+    elif finished.size:
+        print(
+            "{env} {backend}: return {mean:.1f} +- {std:.1f} (min {min:.1f}, max {max:.1f})".format(**summary),
+            end="",
+        )
+        print(f" over {summary['episodes']} episodes, {summary['unfinished']} unfinished")
+    else:
+        print(f"{run.env} {run.backend}: no episode finished")
+
+
+def print_episodes(run: Run, iteration: int, shown: Sequence["Episode"], out: Path, as_json: bool) -> None:
+    """What became of the episodes in a video, and where it is."""
+    if as_json:
+        about = {"env": run.env, "backend": run.backend, "iteration": iteration, "video": str(out)}
+        print(json.dumps(about | {"episodes": [asdict(episode) for episode in shown]}))
+        return
+    for number, episode in enumerate(shown, 1):
+        how = "" if episode.ended else ", not ended"
+        print(f"episode {number}: return {episode.episode_return:.1f} in {episode.steps} steps{how}")
+    print(f"{run.env} {run.backend} after {iteration} iterations; video in {out}")

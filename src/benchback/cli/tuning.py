@@ -88,7 +88,7 @@ def chosen_space(arguments: list[str]) -> tuple[Any, TuneFlags]:
     from benchback.tools.tune import space as spaces
 
     if arguments and arguments[0] in ("-h", "--help"):
-        arguments = ["ppo", *arguments]
+        arguments = [registry.DEFAULT_ALGORITHM, *arguments]
     known = f"an algorithm, a space ({', '.join(spaces.names())}) or a YAML file"
     name, rest = positional(arguments, "tune", known)
     by_flags = name in registry.ALGORITHMS

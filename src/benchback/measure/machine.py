@@ -24,11 +24,12 @@ import psutil
 
 from benchback.checkpoint import write_atomically
 from benchback.errors import InputError
+from benchback.registry import BACKENDS
 
 PROC, SYS = Path("/proc"), Path("/sys")
 PACKAGE = Path(__file__).parent.parent
 PACKAGES = (
-    *("benchback", "jax", "jaxlib", "flax", "equinox", "dm-haiku", "optax", "torch", "numpy"),
+    *dict.fromkeys(("benchback", "jax", "jaxlib", "optax", "numpy", *(spec.package for spec in BACKENDS.values()))),
     *("gymnax", "brax", "navix", "playground", "mujoco", "mujoco-mjx"),
 )
 INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "SYSTEMROOT", "LD_LIBRARY_PATH", "CC", "CXX")

@@ -46,7 +46,7 @@ def study_for(
     products = [
         Product(label=axis, fixed=FIXED, axes={"point": [fields_at(name, env, BASE | {axis: x}) for name, x in points]})
         for axis in axes or AXES
-        if (points := points_on(axis, backends or ("linen", "pytorch"), largest))
+        if (points := points_on(axis, backends or registry.one_of_each_family(), largest))
     ]
     if not products:
         raise InputError(f"largest={largest} leaves no value on any axis; choose a larger one")

@@ -90,8 +90,7 @@ def perform(job: Job) -> Record:
     mark("built")
     state = start(agent, run.seed)
     mark("initialised")
-    calls = run.config.num_iterations // run.length
-    compiled_before, crossed = backend.compiles(), [crossings(env)]
+    calls, compiled_before, crossed = run.config.num_iterations // run.length, backend.compiles(), [crossings(env)]
 
     def first_done() -> None:
         mark("first_call")

@@ -11,16 +11,6 @@ import polars as pl
 from benchback.analysis.claims import ALL
 from benchback.registry import BACKENDS
 
-COLOURS = {
-    "linen": "#0072b2",
-    "nnx": "#3a9fd6",
-    "equinox": "#009e73",
-    "haiku": "#c78c00",
-    "purejax": "#c2699c",
-    "pytorch": "#d55e00",
-}
-"""After Okabe and Ito: told apart by the colour-blind, and at least 3 to 1 against white and near-black."""
-OTHER = "#7f7f7f"
 VERDICTS = {
     "faster": "triangle-left",
     "slower": "triangle-right",
@@ -96,7 +86,7 @@ def colour(title: str | None = "backend") -> alt.Color:
 
 def backend_scale() -> alt.Scale:
     """From backend to colour."""
-    return alt.Scale(domain=list(BACKENDS), range=[COLOURS.get(name, OTHER) for name in BACKENDS])
+    return alt.Scale(domain=list(BACKENDS), range=[spec.colour for spec in BACKENDS.values()])
 
 
 def shape(models: list[str]) -> alt.Shape:

@@ -7,7 +7,7 @@ backends differ.
 from jaxtyping import Bool, Float
 
 from benchback.algorithms.dqn.config import Config, Hyper
-from benchback.algorithms.offpolicy import Experience
+from benchback.algorithms.offpolicy import Experience, Transition, repeated_rows, to_experience
 from benchback.math.protocol import Math
 from benchback.math.records import Array, Count
 
@@ -61,3 +61,8 @@ def dqn_loss(
     target = math.stop_gradient(target)
     loss = ((q_of_action - target) ** 2).mean()
     return loss, {"loss": loss, "value": q_of_action.mean(), "target": target.mean()}
+
+
+def example_minibatch(batch: Transition, config: Config) -> Minibatch:
+    """The rollout's rows over and over, to time a gradient step."""
+    return repeated_rows(to_experience(batch, config), config)

@@ -58,3 +58,9 @@ def ppo_loss(
         "approximate_kl": math.approximate_kl(log_ratio),
         "clip_fraction": math.clip_fraction(log_ratio, hyper.clip),
     }
+
+
+def example_minibatch(batch: Transition, config: Config) -> Minibatch:
+    """A minibatch of a rollout's first rows, to time a gradient step; advantages need only differ from each other."""
+    rows = make_training_batch(batch, batch.log_prob)
+    return Minibatch(*(x[: config.batch_size // config.num_minibatches] for x in rows))

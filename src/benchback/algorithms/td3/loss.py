@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from jaxtyping import Bool, Float, Shaped
 
-from benchback.algorithms.offpolicy import Experience
+from benchback.algorithms.offpolicy import Experience, Transition, repeated_rows, to_experience
 from benchback.algorithms.td3.config import Config
 from benchback.envs.interface import Box, Env
 from benchback.errors import InputError
@@ -72,3 +72,9 @@ def mean_metrics(math: Math, losses: dict[str, Float[Array, "U"]]) -> dict[str, 
     """Mean of each metric over the gradient steps; of the actor's, over those that moved it."""
     critic = {name: losses[name].mean() for name in CRITIC_METRICS}
     return critic | {name: math.nanmean(losses[name]) for name in ACTOR_METRICS}
+
+
+def example_minibatch(batch: Transition, config: Config) -> Minibatch:
+    """The rollout's rows over and over, to time a gradient step; actions serve for noise."""
+    rows = repeated_rows(to_experience(batch, config), config)
+    return Minibatch(*rows, noise=rows.action)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from jaxtyping import Float, Shaped
 
 from benchback.algorithms.onpolicy import Transition
+from benchback.algorithms.vpg.config import Config
 from benchback.math.protocol import Distribution, Math
 from benchback.math.records import Array
 
@@ -50,3 +51,8 @@ def value_loss(value: Float[Array, "B"], minibatch: Minibatch) -> tuple[Float[Ar
     """mean (V(s) - R)^2."""
     loss = ((value - minibatch.target) ** 2).mean()
     return loss, {"value_loss": loss}
+
+
+def example_minibatch(batch: Transition, config: Config) -> Minibatch:
+    """The rollout, to time a gradient step; advantages need only differ from each other."""
+    return make_training_batch(batch, batch.log_prob, batch.value + batch.reward)

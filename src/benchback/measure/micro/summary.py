@@ -11,9 +11,10 @@ from benchback.measure.micro.operations import OPERATIONS, Program, hollow, samp
 from benchback.measure.micro.work import matmul_flops, update_flops
 from benchback.measure.results import failure, latest
 from benchback.measure.store import Store
+from benchback.registry import BACKENDS, DEFAULT_BACKEND
 from benchback.stats import median_interval, paired_ratio
 
-REFERENCE = ("linen", "jit")
+REFERENCE = (DEFAULT_BACKEND, BACKENDS[DEFAULT_BACKEND].best)
 """Whom the others are compared with; the first program where it was not asked for."""
 Samples = dict[str, list[float]]
 """Seconds by name, one for each round."""

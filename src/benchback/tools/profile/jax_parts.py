@@ -46,12 +46,10 @@ def forward(work: Workload, obs: Any) -> Callable[[], Any]:
     return lambda: choose(obs)
 
 
-def learning(work: Workload) -> Callable[[], Any] | None:
+def learning(work: Workload) -> Callable[[], Any]:
     """All gradient steps of an iteration, fused as the framework fuses iterations."""
     batch = work.phases.rollout(start(work.phases, work.run.seed))[1]
     data = minibatch(work, batch)
-    if data is None:
-        return None
     # An agent whose iteration is one gradient step: its chunks are gradient steps in one program.
     one = replace(
         work.plain, rollout=lambda state: (state, None), update=lambda state, _: work.plain.learn(state, data)

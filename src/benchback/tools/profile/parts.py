@@ -11,8 +11,6 @@ from dataclasses import dataclass, fields, replace
 from importlib import import_module
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from benchback import registry
 from benchback.agent import Agent, Backend, Weights, start
 from benchback.envs.interface import Env
@@ -132,56 +130,8 @@ def _hollow(work: Workload, times: int) -> dict[str, float]:
 
 
 def minibatch(work: Workload, batch: Any) -> Any:
-    """A minibatch for `learn` made of the rows of a rollout; None where it is not known how the algorithm makes one."""
-    if work.run.algorithm not in MINIBATCHES:
-        return None
-    return MINIBATCHES[work.run.algorithm](work.run.config, batch)
-
-
-def _ppo(config: Any, batch: Any) -> Any:
-    """As PPO cuts it; advantages need only differ from each other to be real work."""
-    from benchback.algorithms.ppo.loss import Minibatch
-
-    def cut(x: Any) -> Any:
-        return x.reshape(config.batch_size, *x.shape[2:])[: config.batch_size // config.num_minibatches]
-
-    obs, action, log_prob, value, reward = map(
-        cut, (batch.obs, batch.action, batch.log_prob, batch.value, batch.reward)
-    )
-    return Minibatch(obs, action, log_prob, value, log_prob, value + reward)
-
-
-def _vpg(config: Any, batch: Any) -> Any:
-    """The whole batch, as VPG takes it; advantages as above."""
-    from benchback.algorithms.vpg.loss import Minibatch
-
-    rows = batch.obs, batch.action, batch.log_prob, batch.log_prob, batch.value + batch.reward
-    return Minibatch(*(x.reshape(config.batch_size, *x.shape[2:]) for x in rows))
-
-
-def _dqn(config: Any, batch: Any) -> Any:
-    """The rows of the rollout over and over."""
-    from benchback.algorithms.offpolicy import to_experience
-
-    rows = to_experience(batch, config)
-    return type(rows)(*(x[_over_and_over(config)] for x in rows))
-
-
-def _td3(config: Any, batch: Any) -> Any:
-    """The rows of the rollout over and over; actions serve for noise."""
-    from benchback.algorithms.offpolicy import to_experience
-    from benchback.algorithms.td3.loss import Minibatch
-
-    rows = [x[_over_and_over(config)] for x in to_experience(batch, config)]
-    return Minibatch(*rows, noise=rows[1])
-
-
-def _over_and_over(config: Any) -> np.ndarray:
-    return np.arange(config.minibatch_size) % config.batch_size
-
-
-MINIBATCHES: dict[str, Callable[[Any, Any], Any]] = {"ppo": _ppo, "vpg": _vpg, "dqn": _dqn, "td3": _td3}
-"""Algorithm -> (its config, a rollout) -> a minibatch. Nothing else here knows an algorithm."""
+    """A minibatch for `learn` made of the rows of a rollout."""
+    return import_module(f"benchback.algorithms.{work.run.algorithm}.loss").example_minibatch(batch, work.run.config)
 
 
 class Hyper(NamedTuple):

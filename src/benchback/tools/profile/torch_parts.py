@@ -65,13 +65,11 @@ def forward(work: Workload, obs: Any) -> Callable[[], Any]:
     return choose
 
 
-def learning(work: Workload) -> Callable[[], Any] | None:
+def learning(work: Workload) -> Callable[[], Any]:
     """All gradient steps of an iteration, one call after another."""
     state = start(work.phases, work.run.seed)
     state, batch = work.phases.rollout(state)
     data = minibatch(work, batch)
-    if data is None:
-        return None
 
     def learn() -> Any:
         nonlocal state

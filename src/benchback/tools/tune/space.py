@@ -141,7 +141,8 @@ def from_dict(given: Mapping[str, Any]) -> Space:
         if type(value) is not kind:
             raise InputError(f"{name}={value!r:.80} must be of type {kind.__name__}")
     space = Space(**{name: x for name, x in given.items() if name not in ("grid", "random")})
-    algorithm = registry.choose("algorithm", str(space.base.get("algorithm", "ppo")), registry.ALGORITHMS)
+    named = str(space.base.get("algorithm", registry.DEFAULT_ALGORITHM))
+    algorithm = registry.choose("algorithm", named, registry.ALGORITHMS)
     shared = {name: x for name, x in space.base.items() if name != "algorithm"}
     space = replace(space, base={"algorithm": algorithm} | _checked(known_fields(algorithm), shared))
     return extended(space, given.get("grid", {}), given.get("random", {}))

@@ -1,0 +1,125 @@
+"""Verbs about the matrix of backends: list it, and prove its implementations equal."""
+
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.console import Console
+
+from benchback import envs, registry
+from benchback.cli.arguments import limit_threads, parse
+from benchback.cli.tables import table
+
+
+@dataclass(frozen=True)
+class ListFlags:
+    """Show algorithms, backends, modes, units and environments."""
+
+    json: bool = False
+    """Print JSON."""
+
+
+@dataclass(frozen=True)
+class ParityFlags:
+    """Measure how far each backend is from a naive float64 oracle and each mode from `none`."""
+
+    algorithm: str = registry.DEFAULT_ALGORITHM
+    """Algorithm to measure."""
+    backends: tuple[str, ...] = ()
+    """Backends to measure; all by default."""
+    levels: tuple[str, ...] = ()
+    """Levels to measure: L0 forward, L1 one step, L2 twenty, L3 update and iterations, L4 modes and units."""
+    dtypes: tuple[str, ...] = ("float32", "float64")
+    """Floating-point types to measure."""
+    json: bool = False
+    """Print JSON."""
+
+
+def list_all(arguments: list[str]) -> int:
+
+    print_matrix(parse(ListFlags, arguments, "list").json)
+    return 0
+
+
+def print_matrix(as_json: bool) -> None:
+    """Algorithms x backends x modes x units, and the environments."""
+    if as_json:
+        backends = {
+            name: {"title": s.title, "family": s.family, "modes": s.modes, "best": s.best, "units": s.units}
+            for name, s in registry.BACKENDS.items()
+        }
+        algorithms = {name: asdict(known) | {"backends": backends} for name, known in registry.ALGORITHMS.items()}
+        print(json.dumps({"algorithms": algorithms, "environments": envs.ids()}, indent=2))
+        return
+    console = Console()
+    for algorithm, known in registry.ALGORITHMS.items():
+        rows = [
+            (name, s.title, " ".join(f"[b]{m}[/b]" if m == s.best else m for m in s.modes), " ".join(s.units))
+            for name, s in registry.BACKENDS.items()
+        ]
+        console.print(
+            table(f"{algorithm}: {known.title}", ("backend", "framework", "modes (best in bold)", "units"), rows)
+        )
+    for suite, names in envs.SUITES.items():
+        more = f"  ... {envs.EXTERNAL[suite]}" if suite in envs.EXTERNAL else ""
+        console.print(f"[b]{suite}/[/b]  " + "  ".join(names) + more, highlight=False)
+
+
+def parity(arguments: list[str]) -> int:
+    from benchback.parity import LEVELS, measure
+
+    flags = parse(ParityFlags, arguments, "parity")
+    registry.choose("algorithm", flags.algorithm, registry.ALGORITHMS)
+    for name in flags.backends:
+        registry.choose("backend", name, registry.BACKENDS)
+    for level in flags.levels:
+        registry.choose("level", level, LEVELS)
+    for dtype in flags.dtypes:
+        registry.choose("dtype", dtype, ("float32", "float64"))
+    limit_threads(1)
+    rows = measure(flags.algorithm, flags.backends or tuple(registry.BACKENDS), flags.dtypes, flags.levels or LEVELS)
+    return 0 if print_parity(rows, flags.json) else 1
+
+
+PARITY_COLUMNS = ("backend", "level", "dtype", "quantity", "deviation", "tolerance")
+
+
+def print_parity(rows: Iterable[Any], as_json: bool) -> bool:
+    """The deviation closest to its tolerance for each backend, level and dtype; whether all are within."""
+    console, failed, worst = Console(stderr=True), False, {}
+    with console.status("measuring parity") as status:
+        for row in rows:
+            failed |= not row.ok
+            key = (row.backend, row.level, row.dtype)
+            if key not in worst or strain(row) > strain(worst[key]):
+                worst[key] = row
+            status.update(f"measuring parity: {row.backend} {row.level} {row.dtype}")
+    if as_json:
+        listed = [
+            {name: getattr(r, name) for name in ("algorithm", *PARITY_COLUMNS)} | {"ok": r.ok} for r in worst.values()
+        ]
+        print(json.dumps({"ok": not failed, "rows": listed}, indent=2))
+        return not failed
+    cells = [
+        (
+            r.backend,
+            r.level,
+            r.dtype,
+            r.quantity,
+            f"{r.deviation:.1e}",
+            f"{r.tolerance:.1e}",
+            "pass" if r.ok else "FAIL",
+        )
+        for r in worst.values()
+    ]
+    Console().print(table("largest deviation against its tolerance", (*PARITY_COLUMNS, "verdict"), cells))
+    return not failed
+
+
+def strain(row: Any) -> float:
+    """How much of its tolerance a deviation uses up; infinite where it must be zero and is not, or is no number."""
+    if row.ok:
+        return row.deviation / row.tolerance if row.tolerance else 0.0
+    return math.inf

@@ -1,0 +1,250 @@
+"""Verbs about workloads besides studies: the same work in other libraries, single operations, and scaling.
+
+Each is a study of the one scheduler: run again, it goes on where it was stopped.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from benchback.analysis.wording import ratio_text
+from benchback.cli.arguments import parse
+from benchback.cli.tables import table
+
+if TYPE_CHECKING:
+    from benchback.measure.store import Store
+    from benchback.measure.study import Study
+
+
+@dataclass(frozen=True)
+class PeersFlags:
+    """The same PPO work in benchback and its peers: fresh processes, interleaved in blocks, ratios with intervals."""
+
+    quick: bool = False
+    """Workload A only, few iterations, two blocks."""
+    blocks: int | None = None
+    """Runs of every side; 5 by default, 2 with --quick."""
+    workloads: tuple[str, ...] = ()
+    """A: CartPole 32 x 256, B: CartPole 4 x 128, C: Breakout-MinAtar 32 x 256; all by default."""
+    sides: tuple[str, ...] = ()
+    """Who to compare; all by default."""
+    threads: int = 1
+    """CPU threads of every side."""
+    store: Path | None = None
+    """Where runs are stored, runs/VERB.sqlite by default; the same choices again continue what is unfinished."""
+    new_stratum: bool = False
+    """Start over on a machine that has changed; runs before and after are never pooled."""
+    out: Path | None = None
+    """File for the figures of every run, a JSON line each."""
+    json: bool = False
+    """Print JSON."""
+
+
+@dataclass(frozen=True)
+class MicroFlags:
+    """What single operations cost in each backend, mode and idiom of passing the model; dispatch and compute apart."""
+
+    quick: bool = False
+    """Best modes and batch 32 only, few rounds."""
+    backends: tuple[str, ...] = ()
+    """Backends to time; all by default."""
+    batches: tuple[int, ...] = ()
+    """Batch sizes; 1, 32 and 1024 by default."""
+    rounds: int | None = None
+    """Samples of every operation; 20 by default, 5 with --quick."""
+    threads: int = 1
+    """CPU threads of every backend."""
+    store: Path | None = None
+    """Where runs are stored, runs/VERB.sqlite by default; the same choices again continue what is unfinished."""
+    new_stratum: bool = False
+    """Start over on a machine that has changed; runs before and after are never pooled."""
+    json: bool = False
+    """Print JSON."""
+
+
+@dataclass(frozen=True)
+class ScaleFlags:
+    """Throughput and memory over the number of environments, the width of the network and the threads."""
+
+    backends: tuple[str, ...] = ()
+    """Backends to scale; linen and pytorch by default."""
+    axes: tuple[str, ...] = ()
+    """What to vary: envs, width, threads; all by default."""
+    largest: int | None = None
+    """Leave out larger values."""
+    blocks: int = 3
+    """Runs of every point."""
+    store: Path | None = None
+    """Where runs are stored, runs/VERB.sqlite by default; the same choices again continue what is unfinished."""
+    new_stratum: bool = False
+    """Start over on a machine that has changed; runs before and after are never pooled."""
+    out: Path = Path("runs/scale")
+    """Folder for scale.csv, scale.png and scale.svg."""
+    json: bool = False
+    """Print JSON."""
+
+
+@contextmanager
+def measured(study: "Study", flags: PeersFlags | MicroFlags | ScaleFlags) -> Iterator["Store"]:
+    """The store of a comparison that is complete; one that was broken off is continued."""
+    from benchback.cli.arguments import on_stop
+    from benchback.cli.board import watching
+    from benchback.measure import coordinator
+
+    stop = on_stop()
+    path = flags.store or Path("runs") / f"{study.name}.sqlite"
+    with coordinator.open_campaign(path, study, new_stratum=flags.new_stratum) as store:
+        with watching(store, as_json=False) as hooks:
+            # Parity is the business of studies that claim something about backends.
+            complete = coordinator.work(store, study, replace(hooks, asked_to_stop=stop, prove=None))
+        if not complete:
+            raise KeyboardInterrupt
+        yield store
+
+
+def peers(arguments: list[str]) -> int:
+    from benchback.checkpoint import write_atomically
+    from benchback.measure import peers
+
+    flags = parse(PeersFlags, arguments, "peers")
+    choice = {"quick": flags.quick, "blocks": flags.blocks, "workloads": flags.workloads, "sides": flags.sides}
+    with measured(peers.study_for(**choice, threads=flags.threads), flags) as store:
+        rows = peers.rows(store)
+    if flags.out:
+        write_atomically(flags.out, "".join(json.dumps(row) + "\n" for row in rows))
+    print_peers(peers.summarise(rows), flags.json)
+    return 0
+
+
+def print_peers(lines: list[dict[str, Any]], as_json: bool) -> None:
+    """One line per workload and side; ratios say how many times as fast benchback's sides are."""
+    if as_json:
+        print(json.dumps(lines, indent=2))
+        return
+    own = list(dict.fromkeys(line["side"] for line in lines if line["own"]))
+    columns = ("workload", "side", "env steps/s", "GFLOP/s", "compile s", "peak MB", "return")
+    rows = [
+        (line["workload"], line["side"], f"[red]{line['error'][:60]}[/red]", *[""] * 4)
+        if line["steps_per_s"] is None
+        else (
+            line["workload"],
+            line["side"],
+            f"{line['steps_per_s']:,.0f}",
+            arithmetic(line),
+            f"{line['compile_s']:.1f}",
+            f"{line['peak_rss_bytes'] / 1e6:,.0f}",
+            "-" if line["episode_return"] is None else f"{line['episode_return']:.1f}",
+        )
+        for line in lines
+    ]
+    Console().print(table("every side", columns, rows))
+    others = [line for line in lines if line["steps_per_s"] is not None and line["ratios"]]
+    rows = [(line["workload"], line["side"], *(ratio(line["ratios"].get(name)) for name in own)) for line in others]
+    columns = ("workload", "than", *(f"{name} is" for name in own))
+    Console().print(table("how many times as fast, with 95 % interval ([?]: too few blocks to tell)", columns, rows))
+    for line in lines:
+        differs = ", ".join(f"{name}={value}" for name, value in line["differs"].items())
+        note = "; ".join(filter(None, (line["note"], differs and f"differs in {differs}", line["error"])))
+        print(f"{line['workload']} {line['side']}: {note}\n    {json.dumps(line['config'], sort_keys=True)}")
+
+
+def arithmetic(line: dict[str, Any]) -> str:
+    """`41.2 (72 %)`: of the updates, and which part that is of the same matrix products alone."""
+    if line["flops_per_s"] is None:
+        return ""
+    return f"{line['flops_per_s'] / 1e9:.1f} ({line['fraction_of_limit']:.0%})"
+
+
+WIDEST = 10.0
+"""Of an interval, end over end, that is worth its place; two noisy blocks give wider ones."""
+
+
+def ratio(found: dict[str, Any] | None) -> str:
+    """`1.42x [1.38, 1.46]`, without the interval where one block gives none; `1.4x [?]` where it would say nothing."""
+    return ratio_text(found["ratio"], found["low"], found["high"], widest=WIDEST) if found else ""
+
+
+def micro(arguments: list[str]) -> int:
+    from benchback.measure import micro
+
+    flags = parse(MicroFlags, arguments, "micro")
+    choice = {"quick": flags.quick, "backends": flags.backends, "batches": flags.batches, "rounds": flags.rounds}
+    with measured(micro.study_for(**choice, threads=flags.threads), flags) as store:
+        print_micro(micro.summarise(store), flags.json)
+    return 0
+
+
+def print_micro(rows: list[dict[str, Any]], as_json: bool) -> None:
+    """One table per operation; times in microseconds."""
+    if as_json:
+        print(json.dumps(rows, indent=2))
+        return
+    columns = ("batch", "backend", "mode", "call us", "dispatch us", "compute us", "times rival")
+    for operation in dict.fromkeys(row["operation"] for row in rows):
+        mine = [row for row in rows if row["operation"] == operation]
+        cells = [
+            (
+                str(row["batch"]),
+                row["backend"],
+                row["mode"],
+                f"{row['call_s'] * 1e6:,.1f} [{row['call_low_s'] * 1e6:,.1f}, {row['call_high_s'] * 1e6:,.1f}]",
+                f"{row['dispatch_s'] * 1e6:,.1f}",
+                f"{row['compute_s'] * 1e6:,.1f}",
+                ratio(row["ratio"]),
+            )
+            for row in mine
+        ]
+        Console().print(table(f"{operation}: {OPERATIONS[operation]}; rival {mine[0]['rival']}", columns, cells))
+    idioms = {(row["backend"], row["mode"]): row["idiom"] for row in rows if row["operation"] == "forward"}
+    for (backend, mode), idiom in idioms.items():
+        print(f"{backend}/{mode}: {idiom}")
+    for row in rows:
+        if "fraction_of_limit" in row:
+            who = f"update, batch {row['batch']}, {row['backend']}/{row['mode']}"
+            print(
+                f"{who}: {row['flops_per_s'] / 1e9:.1f} GFLOP/s, "
+                f"{row['fraction_of_limit']:.0%} of the {row['limit_flops_per_s'] / 1e9:.1f} of the same product alone"
+            )
+
+
+def scale(arguments: list[str]) -> int:
+    from benchback.measure import scale
+
+    flags = parse(ScaleFlags, arguments, "scale")
+    study = scale.study_for(backends=flags.backends, axes=flags.axes, largest=flags.largest, blocks=flags.blocks)
+    with measured(study, flags) as store:
+        lines = scale.summarise(scale.rows(store, study))
+    scale.write(lines, flags.out)
+    print_scale(lines, flags.out, flags.json)
+    return 0
+
+
+def print_scale(lines: list[dict[str, Any]], out: Path, as_json: bool) -> None:
+    """One line per point, the knee marked."""
+    if as_json:
+        print(json.dumps({"folder": str(out), "rows": lines}, indent=2))
+        return
+    columns = ("backend", "axis", "value", "env steps/s", "range", "rollout", "update", "peak MB", "")
+    rows = [
+        (line["backend"], line["axis"], str(line["value"]), line["error"][:60], "", "", "", "", "")
+        if line["steps_per_s"] is None
+        else (
+            line["backend"],
+            line["axis"],
+            str(line["value"]),
+            f"{line['steps_per_s']:,.0f}",
+            f"{line['slowest']:,.0f} - {line['fastest']:,.0f}",
+            f"{line['rollout_steps_per_s']:,.0f}",
+            f"{line['update_steps_per_s']:,.0f}",
+            f"{line['peak_rss_bytes'] / 1e6:,.0f}",
+            "knee" if line["knee"] else "",
+        )
+        for line in lines
+    ]
+    Console().print(table("PPO on CartPole, 64 steps, 4 epochs, 4 minibatches", columns, rows))
+    print(f"files in {out}")
