@@ -55,6 +55,7 @@ CHOICES = {
     records.Random: {'Key ""', torch.Generator},
     records.DType: {np.dtype, torch.dtype},
     records.Count: {'Int ""', int},
+    records.Index: {'Int "..."', 'Int "B"'},
 }
 """What a twin may say where the Protocol leaves it to the framework."""
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from jaxtyping import Bool, Float, Int, Num, Shaped
 
-from benchback.math.records import ActingNoise, Array, Bounds, Count, DType, Moments, Random, Replay
+from benchback.math.records import ActingNoise, Array, Bounds, Count, DType, Index, Moments, Random, Replay
 
 
 @runtime_checkable
@@ -133,7 +133,7 @@ class Math(Protocol):
         self, random: Random, /, replay: Replay, inserted: Count, shape: tuple[int, ...]
     ) -> Int[Array, "..."]: ...
 
-    def gather(self, replay: Replay, index: Int[Array, "B"]) -> Any: ...
+    def gather(self, replay: Replay, index: Index) -> Any: ...
 
     # Advantages and returns.
 

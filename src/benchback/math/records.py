@@ -15,6 +15,9 @@ DType = Annotated[Any, "dtype"]
 Count = Annotated[Any, "count"]
 """A number of steps: an integer array, `[]`, where the program counts; an int where Python does."""
 
+Index = Annotated[Any, "index"]
+"""Rows of a replay: of one minibatch, `[B]`; in JAX, where one program learns from many, of any shape."""
+
 
 class Bounds(NamedTuple):
     """The least and the greatest value of each component of an action."""

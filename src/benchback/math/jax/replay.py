@@ -41,7 +41,7 @@ def sample_indices(
     return jax.random.randint(key, shape, 0, jnp.minimum(inserted, _length(replay.data)))
 
 
-def gather(replay: Replay, index: Int[Array, "B"]) -> Any:
+def gather(replay: Replay, index: Int[Array, "..."]) -> Any:
     """The given rows."""
     return jax.tree.map(lambda x: x.at[index].get(mode="promise_in_bounds"), replay.data)
 
