@@ -92,7 +92,7 @@ def make(config: Config, env: Env) -> Agent:
 
         gradient, metrics = jax.grad(objective, has_aux=True)(state.params)
         step, adam = optimiser.update(gradient, state.adam, count=state.adam_count, hyper=state.hyper)
-        params = jax.tree.map(jnp.add, state.params, step)
+        params: Any = optax.apply_updates(state.params, step)
         state = state._replace(params=params, adam=adam, adam_count=state.adam_count + 1)
         return state, metrics | {"grad_norm": optax.tree.norm(gradient)}
 
