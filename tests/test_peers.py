@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from campaign_double import MACHINE, quiet
 
+from benchback.cli import reporting
 from benchback.errors import InputError
 from benchback.measure import coordinator, machine
 from benchback.measure.coordinator import Hooks, open_campaign
@@ -144,7 +145,16 @@ def test_failing_sides_are_reported_and_the_others_go_on(tmp_path: Path, side: C
     assert verify(path) == []
 
 
-def test_a_store_of_peers_has_no_report(tmp_path: Path, side: Callable[..., Side]) -> None:
+def test_a_store_of_peers_is_reported_by_its_tables(
+    tmp_path: Path, side: Callable[..., Side], capsys: pytest.CaptureFixture[str]
+) -> None:
+    side("good", own=True)
+    found = compared(tmp_path / "peers.sqlite", ["good"], blocks=1)
+    assert reporting.report([str(tmp_path / "peers.sqlite"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(summarise(found)))
+
+
+def test_a_store_of_peers_is_not_compared_as_trainings(tmp_path: Path, side: Callable[..., Side]) -> None:
     side("good", own=True)
     compared(tmp_path / "peers.sqlite", ["good"], blocks=1)
     with pytest.raises(InputError, match="kind peer and reports are about trainings"):

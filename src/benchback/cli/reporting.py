@@ -25,7 +25,10 @@ MOST_ROWS = 60
 
 @dataclass(frozen=True)
 class ReportFlags:
-    """Write the report of a store: one offline HTML page, charts as PNG and SVG, tables as Markdown, CSV and JSON."""
+    """Write the report of a store: one offline HTML page, charts as PNG and SVG, tables as Markdown, CSV and JSON.
+
+    Of a store of `benchback peers` or `micro`, its tables are printed.
+    """
 
     out: Path | None = None
     """Folder to write to; by default STORE-report beside the store."""
@@ -65,11 +68,16 @@ class ImportFlags:
 
 def report(arguments: list[str]) -> int:
     from benchback.analysis.costs import read_env_times
+    from benchback.cli.workloads import print_workload
     from benchback.measure.results import open_trainings
+    from benchback.measure.store import open_store
     from benchback.report.render import render
 
     name, flags = parse_named(ReportFlags, arguments, "report", "STORE", "a store, e.g. runs/smoke.sqlite")
     path = Path(name)
+    with open_store(path, readonly=True) as store:
+        if print_workload(store, flags.json):
+            return 0
     out = flags.out or path.with_name(f"{path.stem}-report")
     times = None if flags.env_times is None else read_env_times(flags.env_times)
     with ExitStack() as opened:

@@ -107,6 +107,18 @@ def measured(study: "Study", flags: PeersFlags | MicroFlags | ScaleFlags) -> Ite
         yield store
 
 
+def print_workload(store: "Store", as_json: bool) -> bool:
+    """Print the tables of a store of peers or single operations; False for one of trainings, which has a page."""
+    from benchback.measure import micro, peers
+
+    kinds = {cell.kind for cell in store.cells().values()}
+    if "peer" in kinds:
+        print_peers(peers.summarise(peers.rows(store)), as_json)
+    elif "operations" in kinds:
+        print_micro(micro.summarise(store), as_json)
+    return bool(kinds & {"peer", "operations"})
+
+
 def peers(arguments: list[str]) -> int:
     from benchback.checkpoint import write_atomically
     from benchback.measure import peers
