@@ -14,7 +14,7 @@ from benchback.stats import geometric_mean, paired_ratio
 
 
 def rows(store: Store) -> list[dict[str, Any]]:
-    """What each run of the comparison measured, or why it did not, in schedule order."""
+    """One row per run, in schedule order: its metrics, or why it has none."""
     cells = store.cells()
     return [_row(cells[slot.cell], slot.block, attempt) for slot, attempt in latest(store)]
 
