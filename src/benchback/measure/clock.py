@@ -1,8 +1,8 @@
 """The clock: drives an agent call by call and keeps every sample. It prints, stores and summarises nothing.
 
 Two timings that never mix. `sync` waits after every rollout and update. `async` lets the device run ahead: the end of
-a call is observed after the next one has been asked for, so that the device never waits for Python. In both the first
-call, which compiles, is waited for by itself. A call whose results are there when it returns ends then.
+a call is observed after the next one has been dispatched, so that the device never waits for Python. In both the first
+call, which compiles, is synchronised separately. A call whose results are ready when it returns ends then.
 """
 
 import os
@@ -75,7 +75,7 @@ def record_calls(
     one = _timed_sync if timing == "sync" else _timed_async
     step = one(agent, counted.backend, tape, metrics)
     counts = [(backend.compiles(), 0, 0)]
-    with resident_bytes() as (look, understand):
+    with resident_bytes() as (look, parse_rss):
         look, seen = sparingly(look), []
         for call in range(calls):
             state = step(state, call == 0, call == calls - 1)
@@ -84,7 +84,7 @@ def record_calls(
             if call == 0:
                 first_done()
         # Arithmetic is done after the clock has stopped.
-        tape.rss_bytes.extend(map(understand, seen))
+        tape.rss_bytes.extend(map(parse_rss, seen))
     for kept, totals in zip((tape.compiles, tape.host_syncs, tape.transfers), zip(*counts, strict=True), strict=True):
         kept.extend(later - earlier for earlier, later in pairwise(totals))
     return state, tape, metrics

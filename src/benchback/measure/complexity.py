@@ -113,11 +113,11 @@ def _external_loop(id: str, num_envs: int) -> Callable[[int], None]:
 
     def play(repeat: int) -> None:
         nonlocal step_index
-        chance = np.random.default_rng(repeat)
+        generator = np.random.default_rng(repeat)
         if actions.kind == "discrete":
-            action = chance.integers(actions.size, size=(STEPS, num_envs))
+            action = generator.integers(actions.size, size=(STEPS, num_envs))
         else:
-            action = chance.uniform(-1, 1, (STEPS, num_envs, actions.size))
+            action = generator.uniform(-1, 1, (STEPS, num_envs, actions.size))
         for t in range(STEPS):
             step_index, _ = external.step(step_index, action[t])
 

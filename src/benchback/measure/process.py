@@ -100,12 +100,12 @@ def supervise(
     processors: int | None = None,
 ) -> Ended:
     """Run `command FD` to its end and return how it ended. No process it started survives it."""
-    starved, started = machine.out_of_memory_kills(), time.monotonic()
+    kills_before, started = machine.out_of_memory_kills(), time.monotonic()
     with isolated(command, variables, processors) as listener:
         listener.tell(job)
         listener.hang_up()
         in_time = listener.listen(started + timeout_s, tick)
-    ended = listener.ended(None if in_time else timeout_s, machine.out_of_memory_kills() > starved)
+    ended = listener.ended(None if in_time else timeout_s, machine.out_of_memory_kills() > kills_before)
     return replace(ended, duration_s=time.monotonic() - started, messages=listener.messages)
 
 
@@ -346,15 +346,15 @@ LAST_LINES = 5
 def classify(code: int, timed_out: bool, garbled: str, log: str, killed_for_memory: bool) -> tuple[Outcome, str]:
     """The outcome of a process, and one line that says why."""
     lines = [line.strip()[:300] for line in log.partition(FRAMES_NOTE)[0].splitlines() if line.strip()]
-    starved = [line for line in lines[-LAST_LINES:] if any(word in line for word in OUT_OF_MEMORY)]
+    memory_errors = [line for line in lines[-LAST_LINES:] if any(word in line for word in OUT_OF_MEMORY)]
     if timed_out:
         return "timeout", ""
     if garbled:
         return "garbled", garbled
     if killed_for_memory and code:
         return "memory", "killed by the system for want of memory"
-    if code and starved:
-        return "memory", starved[-1]
+    if code and memory_errors:
+        return "memory", memory_errors[-1]
     if code < 0:
         return "signal", f"ended by {signal_name(-code)}"
     if code:

@@ -115,8 +115,8 @@ def summarise(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         mine = sorted((r for r in rows if (r["backend"], r["axis"]) == (backend, axis)), key=lambda r: r["value"])
         values = dict.fromkeys(row["value"] for row in mine)
         points = [line_of(backend, axis, value, [r for r in mine if r["value"] == value]) for value in values]
-        bend = knee(points)
-        lines += [line | {"knee": line["value"] == bend} for line in points]
+        knee_value = knee(points)
+        lines += [line | {"knee": line["value"] == knee_value} for line in points]
     return lines
 
 

@@ -21,7 +21,7 @@ class Damaged(InputError):
 
 
 def _guarded(table: str, *keys: str) -> tuple[str, ...]:
-    """Triggers that refuse to change, delete or replace a row, whoever writes to the file."""
+    """Triggers that refuse to change, delete or replace a row, for any program that writes to the file."""
     abort = f"SELECT RAISE(ABORT, '{table} is append-only')"
     same = " OR ".join(f"({key}) = ({', '.join(f'NEW.{column}' for column in key.split(', '))})" for key in keys)
     return (

@@ -79,7 +79,7 @@ class Segment:
     reason: Unsteady | None = None
     """Why there is no steady state; None where there is one."""
     changes: tuple[int, ...] = ()
-    """Iterations at which the level changes, found even if the run does not settle; single slow iterations do not count."""
+    """Iterations at which the level changes, even if the run does not settle; single slow iterations do not count."""
 
     @property
     def found(self) -> bool:

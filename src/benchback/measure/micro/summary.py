@@ -62,8 +62,8 @@ def arithmetic(program: Program, taken: Samples) -> dict[str, float]:
 
 def reference(programs: Sequence[Program], program: Program) -> Program:
     """The program of the reference backend that does the same work."""
-    rivals = [other for other in programs if other.batch == program.batch]
-    return next((other for other in rivals if (other.backend, other.mode) == REFERENCE), rivals[0])
+    candidates = [other for other in programs if other.batch == program.batch]
+    return next((other for other in candidates if (other.backend, other.mode) == REFERENCE), candidates[0])
 
 
 def row(program: Program, operation: str, rival: Program, taken: Samples) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def _classic(name: str) -> tuple[Draw, float]:
     """gymnasium's renderer, kept open: gymnax's own opens one for every frame."""
     import gymnasium
     import gymnax
-    import pygame  # noqa: F401  (asked for by the renderer, which explains itself less well)
+    import pygame  # noqa: F401  (needed by the renderer, whose own error is less clear)
     from gymnax.visualize import vis_gym
 
     _, params = gymnax.make(name)
