@@ -66,7 +66,7 @@ VERBS = {
 
 
 def main() -> None:
-    """Entry point; turns errors a user can mend into one line and an exit code."""
+    """Entry point; turns errors that a user can fix into one line and an exit code."""
     arguments = sys.argv[1:]
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(USAGE, end="")
@@ -92,7 +92,7 @@ def main() -> None:
 
 
 def fail(message: str, code: int) -> None:
-    """End with one line, whatever is in it: names that were given may hold anything."""
+    """Exit with one line, escaped: names given by the user may hold any character."""
     shown = "".join(x if x.isprintable() else ascii(x)[1:-1] for x in message)
     print(f"benchback: error: {shown if len(shown) <= 2000 else shown[:1997] + '...'}", file=sys.stderr)
     sys.exit(code)

@@ -27,7 +27,7 @@ def positional(arguments: list[str], verb: str, what: str) -> tuple[str, list[st
 
 
 def parse_named(flags: Any, arguments: list[str], verb: str, placeholder: str, what: str) -> tuple[str, Any]:
-    """The leading positional argument, and the flags after it; `what` describes it to one who left it out."""
+    """The leading positional argument, and the flags after it; `what` describes it in the error when it is missing."""
     if arguments and arguments[0] in ("-h", "--help"):
         parse(flags, arguments, f"{verb} {placeholder}")
     name, rest = positional(arguments, verb, what)
@@ -38,20 +38,20 @@ def limit_threads(threads: int) -> None:
     """Set the thread count of every library, before any of them is imported."""
     if threads < 1:
         raise InputError(f"threads={threads} must be at least 1")
-    # NPROC is what XLA's CPU client sizes its pool by.
+    # XLA's CPU client sizes its thread pool by NPROC.
     for name in ("NPROC", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = str(threads)
 
 
 def keep_programs(folder: Path) -> None:
-    """Let XLA and inductor keep compiled programs in `folder`, before either is imported."""
+    """Set XLA's and inductor's compile cache to `folder`, before either is imported."""
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder.resolve() / "xla")
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder.resolve() / "inductor")
 
 
 def value_of(option: str, arguments: list[str]) -> str | None:
-    """What follows `option` on the command line, if it is there; needed before the rest can be parsed."""
+    """The value of `option` on the command line, if given; needed before the rest can be parsed."""
     for argument, following in zip_longest(arguments, arguments[1:]):
         if argument == option:
             return following
@@ -61,7 +61,7 @@ def value_of(option: str, arguments: list[str]) -> str | None:
 
 
 def on_interrupt() -> Callable[[], bool]:
-    """Whether the user has asked to stop; a second request stops at once."""
+    """Function that tells whether the user has asked to stop; a second request stops at once."""
     asked = []
 
     def ask(signum: int, frame: FrameType | None) -> None:
@@ -75,13 +75,13 @@ def on_interrupt() -> Callable[[], bool]:
 
 
 def on_stop() -> Callable[[], bool]:
-    """Whether the user has asked to stop: what is under way is ended within two seconds, however often they ask."""
+    """Function that tells whether the user has asked to stop, after which repeated requests are ignored."""
     asked: list[int] = []
     numbers = signal.SIGINT, signal.SIGTERM
 
     def ask(signum: int, frame: FrameType | None) -> None:
         asked.append(signum)
-        # Unlike a handler of ours, this lasts until the process is gone: one who asks again gets the same exit code.
+        # Unlike a Python handler, SIG_IGN lasts until the process exits: a repeated request gives the same exit code.
         for number in numbers:
             signal.signal(number, signal.SIG_IGN)
 

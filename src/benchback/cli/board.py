@@ -1,4 +1,4 @@
-"""A campaign while it runs: a bar, what is running, the time left, noise and failures."""
+"""Display of a running campaign: a bar, the current run, the time left, noise and failures."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ from benchback.measure.store import Store
 
 
 class Board:
-    """Runs done of total, what is running, time left with its spread, noise and failures; silent while a run lasts."""
+    """Runs done of total, current run, time left with its spread, noise and failures; idle while a run lasts."""
 
     def __init__(
         self, store: Store, as_json: bool, describe: Callable[[Cell], str] = lambda cell: cell.variant
@@ -38,12 +38,12 @@ class Board:
         self.failures += attempt.outcome not in ("ok", "interrupted")
 
     def started(self, slot: Slot, cell: Cell) -> None:
-        """Before a run."""
+        """Called before a run."""
         what = f"{str(cell.run.get('env', '')).split('/')[-1]} {self.describe(cell)} block {slot.block}".strip()
         self.draw(what)
 
     def finished(self, slot: Slot, cell: Cell, attempt: Attempt) -> None:
-        """After a run."""
+        """Called after a run."""
         self.learn(cell.id, attempt)
         light = "noisy" if machine.violations(attempt.noise) else "quiet"
         if self.as_json:
@@ -55,7 +55,7 @@ class Board:
         self.draw(f"{self.describe(cell)} {attempt.outcome}, {light}")
 
     def draw(self, what: str) -> None:
-        """Show where the campaign stands."""
+        """Draw the campaign's progress."""
         counts = self.store.progress()
         failures = f", {self.failures} failures" if self.failures else ""
         self.bar.update(
@@ -68,12 +68,12 @@ class Board:
         self.bar.refresh()
 
     def time_left(self, runs: int) -> str:
-        """What the open runs will take, judging by those that are done, with the spread between variants."""
+        """Time of the open runs, estimated from the finished ones, with the spread between variants."""
         found = stats.time_left(runs, self.took.values())
         return f"{hours(found[0])} left +- {hours(found[1])}" if found else ""
 
     def say(self, line: str) -> None:
-        """A line above the bar."""
+        """Print a line above the bar."""
         if not self.as_json:
             self.bar.console.print(line, highlight=False, markup=False)
 
@@ -82,7 +82,7 @@ class Board:
 def watching(
     store: Store, as_json: bool, describe: Callable[[Cell], str] = lambda cell: cell.variant
 ) -> Iterator[Hooks]:
-    """Hooks whose board is on screen while the context lasts; it calls a cell what `describe` says."""
+    """Hooks whose board is on screen while the context lasts; cells are named by `describe`."""
     board = Board(store, as_json, describe)
     with board.bar:
         yield Hooks(started=board.started, finished=board.finished, log=board.say)

@@ -80,7 +80,7 @@ def environments(arguments: list[str]) -> int:
 
 
 def print_examination(found: Mapping[str, Any], as_json: bool) -> None:
-    """What the doctor found, and what to do."""
+    """Print the doctor's findings and advice."""
     from benchback.analysis.wording import comparison_record, ratio_text
 
     if as_json:
@@ -104,7 +104,7 @@ def print_examination(found: Mapping[str, Any], as_json: bool) -> None:
 
 
 def machine_facts(found: Mapping[str, Any]) -> dict[str, Any]:
-    """What is known about the machine, for people: sizes in GB, and what was looked for and not found."""
+    """Facts about the machine, for people: sizes in GB, and the missing ones named."""
     known = dict(found["machine"])
     memory, free = known.pop("memory_bytes") / 1e9, found["free_bytes"] / 1e9
     facts = {"memory": f"{memory:.1f} GB", "free disk here": f"{free:.1f} GB"}
@@ -115,7 +115,7 @@ def machine_facts(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def print_complexity(rows: Sequence[Mapping[str, Any]], as_json: bool) -> None:
-    """Seconds of a vectorised step, fastest environment first."""
+    """Print the seconds of a vectorised step, fastest environment first."""
     if as_json:
         print(json.dumps(list(rows), indent=2))
         return

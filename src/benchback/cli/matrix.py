@@ -1,4 +1,4 @@
-"""Verbs about the matrix of backends: list it, and prove its implementations equal."""
+"""Verbs about the matrix of backends: list it, and check the parity of its implementations."""
 
 import json
 import math
@@ -44,7 +44,7 @@ def list_all(arguments: list[str]) -> int:
 
 
 def print_matrix(as_json: bool) -> None:
-    """Algorithms x backends x modes x units, and the environments."""
+    """Print algorithms x backends x modes x units, and the environments."""
     if as_json:
         backends = {
             name: {"title": s.title, "family": s.family, "modes": s.modes, "best": s.best, "units": s.units}
@@ -87,7 +87,7 @@ PARITY_COLUMNS = ("backend", "level", "dtype", "quantity", "deviation", "toleran
 
 
 def print_parity(rows: Iterable[Any], as_json: bool) -> bool:
-    """The deviation closest to its tolerance for each backend, level and dtype; whether all are within."""
+    """Print the deviation closest to its tolerance for each backend, level and dtype; whether all are within."""
     console, failed, worst = Console(stderr=True), False, {}
     with console.status("measuring parity") as status:
         for row in rows:
@@ -119,7 +119,7 @@ def print_parity(rows: Iterable[Any], as_json: bool) -> bool:
 
 
 def strain(row: Any) -> float:
-    """How much of its tolerance a deviation uses up; infinite where it must be zero and is not, or is no number."""
+    """Deviation over tolerance; infinite where it must be zero and is not, or is NaN."""
     if row.ok:
         return row.deviation / row.tolerance if row.tolerance else 0.0
     return math.inf

@@ -21,7 +21,7 @@ METRICS_SHOWN = ("steady", "cold_start", "total")
 
 
 def print_outcome(store: Store, as_json: bool) -> int:
-    """The verdict table of a campaign; returns how many slots have no result."""
+    """Print the verdict table of a campaign; returns how many slots have no result."""
     source = read(store)
     counts = store.progress(len(source.strata) - 1)
     parts = [(setting_text(setting), part, shown_claims(source, part)) for setting, part in comparable(source.groups)]
@@ -44,19 +44,19 @@ def print_outcome(store: Store, as_json: bool) -> int:
 
 
 def shown_claims(source: Source, groups: Sequence[Group]) -> dict[str, list[Claim]]:
-    """Claims by each metric that a campaign's table shows."""
+    """Claims for each metric of a campaign's table."""
     return {metric: claims_of(source.parity, groups, metric) for metric in METRICS_SHOWN}
 
 
 def claim_record(claim: Claim) -> dict[str, Any]:
-    """A claim as JSON has it."""
+    """A claim as a JSON object."""
     about = {"setting": setting_text(claim.setting), "variant": claim.variant, "reference": claim.reference}
     cells = [comparison_record(row) for row in claim.cells]
     return about | {"overall": comparison_record(claim.overall), "cells": cells}
 
 
 def print_claims(setting: str, reference: str, found: Mapping[str, Sequence[Claim]]) -> None:
-    """Every variant against the reference, and why there is no verdict where there is none."""
+    """Print every variant against the reference, with the reason where there is no verdict."""
     columns = (f"against {reference}", "steady", "verdict", "cold start", "total", "cells", "blocks", "MDE")
     rows = [
         (
@@ -79,7 +79,7 @@ def print_claims(setting: str, reference: str, found: Mapping[str, Sequence[Clai
 
 
 def unknown(rows: Sequence[Claim]) -> dict[str, list[str]]:
-    """Why there is no verdict -> on whom."""
+    """Reason why there is no verdict -> the variants without one."""
     found: dict[str, list[str]] = {}
     for row in rows:
         if row.verdict is None:
@@ -88,7 +88,7 @@ def unknown(rows: Sequence[Claim]) -> dict[str, list[str]]:
 
 
 def print_group(group: Group, parity: Mapping[str, str]) -> None:
-    """Medians of every variant of a group."""
+    """Print the medians of every variant of a group."""
     rows = [
         (
             row["variant"],

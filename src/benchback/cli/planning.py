@@ -41,7 +41,7 @@ class PlanFlags:
 
 
 def chosen_study(arguments: list[str], verb: str, flags_type: type) -> tuple[Any, Any]:
-    """The study named first, as the flags shape it, and the flags."""
+    """The study of the first argument, modified by the flags, and the flags."""
     what = f"a study: {', '.join(studies.names())}, or a YAML file"
     name, flags = parse_named(flags_type, arguments, verb, "STUDY", what)
     chosen = studies.select(studies.load(name), flags.index, flags.start, flags.count)
@@ -64,7 +64,7 @@ def plan(arguments: list[str]) -> int:
 
 
 def print_plan(study: Study, cells: Sequence[Cell], slots: Sequence[Slot], cost: Cost, as_json: bool) -> None:
-    """Configurations in published order, and what running them takes."""
+    """Print the configurations in published order, and their cost."""
     paired = study.order == "protocol" and study.min_blocks > 1
     effect = minimum_detectable_effect(study.min_blocks, TYPICAL_CV) if paired else None
     if as_json:

@@ -65,7 +65,7 @@ def profile(arguments: list[str]) -> int:
 
 
 def print_profile(found: dict[str, Any], as_json: bool) -> None:
-    """The table of the parts, the comparison of updates if there is one, and where the files are."""
+    """Print the table of the parts, the comparison of updates if there is one, and the paths of the files."""
     if as_json:
         print(json.dumps(found))
         return
@@ -86,7 +86,7 @@ def print_profile(found: dict[str, Any], as_json: bool) -> None:
 
 
 def print_updates(found: dict[str, Any]) -> None:
-    """Updates of two backends by what the clock was stopped at."""
+    """Print the update times of two backends, by the moment at which the clock was stopped."""
     first, second = found["between"]
     rows = [(row["what"], *map(milliseconds, row["seconds"]), ratio_cell(row)) for row in found["rows"]]
     Console().print(table("updates alone", ("the clock runs", f"{first} ms", f"{second} ms", "ratio"), rows))

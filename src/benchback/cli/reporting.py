@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from benchback.analysis.compare import Compared
 
 MOST_ROWS = 60
-"""Of a comparison that are printed."""
+"""Most rows of a comparison that are printed."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def import_results(arguments: list[str]) -> int:
 
 
 def print_report(files: Sequence[Path], as_json: bool) -> None:
-    """Where the files are."""
+    """Print the paths of the files."""
     if as_json:
         print(json.dumps({"files": [str(path) for path in files]}))
         return
@@ -126,7 +126,7 @@ def print_report(files: Sequence[Path], as_json: bool) -> None:
 
 
 def print_comparison(found: "Compared", before: str, after: str, as_json: bool) -> None:
-    """Regressions first, then the differences between the machines."""
+    """Print regressions first, then the differences between the machines."""
     from benchback.analysis.compare import overall
 
     rows = found.rows.to_dicts()
@@ -163,7 +163,7 @@ def print_imported(
     modes: Sequence[Mapping[str, Any]],
     as_json: bool,
 ) -> None:
-    """The tables of earlier work by its formulas."""
+    """Print the tables of earlier work by its formulas."""
     if as_json:
         found = {"runs": len(runs), "label": "as published (all pairs)", "speedups": list(speedups)}
         print(json.dumps(found | {"machines": list(machines), "modes": list(modes)}, indent=2, default=str))

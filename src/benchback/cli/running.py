@@ -11,7 +11,7 @@ from benchback.cli.arguments import on_stop
 from benchback.cli.planning import PlanFlags, chosen_study
 
 FAILED_RUNS = 3
-"""Exit code of a campaign that is complete, with runs that have no result."""
+"""Exit code of a complete campaign in which some runs have no result."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def run(arguments: list[str]) -> int:
 
 
 def each(*functions: Callable[..., None]) -> Callable[..., None]:
-    """A function that calls all of them, one after another."""
+    """A function that calls all the given ones in order."""
 
     def call(*arguments: Any) -> None:
         for function in functions:

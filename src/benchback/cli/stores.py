@@ -1,4 +1,4 @@
-"""Verbs that look into a store: `status`, `list-runs`, `show`, `verify` and `export`."""
+"""Verbs that read a store: `status`, `list-runs`, `show`, `verify` and `export`."""
 
 import json
 import statistics
@@ -36,13 +36,13 @@ class ExportFlags:
 
 
 def opened(arguments: list[str], verb: str, flags_type: type = StoreFlags) -> tuple[Any, Any]:
-    """The store named first, read-only, and the flags."""
+    """The store of the first argument, read-only, and the flags."""
     path, flags = store_path(arguments, verb, flags_type)
     return open_store(path, readonly=True), flags
 
 
 def store_path(arguments: list[str], verb: str, flags_type: type = StoreFlags) -> tuple[Path, Any]:
-    """The path named first, and the flags."""
+    """The path in the first argument, and the flags."""
     path, flags = parse_named(flags_type, arguments, verb, "STORE", "a store, e.g. runs/smoke.sqlite")
     return Path(path), flags
 
@@ -91,7 +91,7 @@ def export(arguments: list[str]) -> int:
 
 
 def print_status(store: Store, as_json: bool) -> None:
-    """Where a campaign stands."""
+    """Print the progress of a campaign."""
     campaign, counts = store.campaign(), store.progress()
     found = {"store": str(store.path), "study": campaign["study"]["name"], "note": campaign.get("note", "")}
     found |= {"comparable": campaign.get("comparable", True), "strata": len(store.strata())}
@@ -108,7 +108,7 @@ def print_status(store: Store, as_json: bool) -> None:
 
 
 def print_runs(store: Store, as_json: bool) -> None:
-    """Every attempt, oldest first."""
+    """Print every attempt, oldest first."""
     from benchback.analysis.reader import stored_attempts
 
     rows = [
@@ -137,7 +137,7 @@ def print_runs(store: Store, as_json: bool) -> None:
 
 
 def print_run(store: Store, slot: str, as_json: bool) -> None:
-    """All attempts at one slot, with everything that was measured."""
+    """Print all attempts at one slot, with everything measured."""
     attempts = list(store.attempts(slot))
     if not attempts:
         raise InputError(f"run={slot} has no attempts in {store.path}; `benchback list-runs {store.path}` names them")
@@ -160,7 +160,7 @@ def print_run(store: Store, slot: str, as_json: bool) -> None:
 
 
 def print_problems(path: Path, problems: Sequence[str], as_json: bool) -> None:
-    """What is wrong with a store."""
+    """Print the problems of a store."""
     if as_json:
         print(json.dumps({"store": str(path), "ok": not problems, "problems": list(problems)}, indent=2))
     else:
@@ -168,5 +168,5 @@ def print_problems(path: Path, problems: Sequence[str], as_json: bool) -> None:
 
 
 def print_files(paths: Sequence[Path], as_json: bool) -> None:
-    """Where an export is."""
+    """Print the path of an export."""
     print(json.dumps([str(path) for path in paths]) if as_json else "\n".join(str(path) for path in paths))

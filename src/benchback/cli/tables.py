@@ -15,9 +15,9 @@ from rich.text import Text
 
 @contextmanager
 def measuring(every: float = 0.0) -> Iterator[Callable[[str, int, int], None]]:
-    """A bar, or lines where there is no terminal, for work that tells what it does, how much is done and of what.
+    """Progress callback (what, done, total) shown as a bar, or as lines where there is no terminal.
 
-    `every` is the part of the whole that must be done before there is another line.
+    `every` is the share of the total between two lines.
     """
     console = Console(stderr=True)
     if not console.is_terminal:
@@ -49,7 +49,7 @@ def table(title: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]])
         cells = [row[place] for row in rows]
         numbers = bool(cells) and all(map(NUMBER.fullmatch, cells))
         word = max(map(len, column.split()), default=0)
-        # A given width: rich would take from the widest column first, which is what a row is about.
+        # A fixed width: rich would shrink the widest column first, which is the name of the row.
         whole = max([word, *(len(Text.from_markup(cell)) for cell in cells)]) if numbers or not place else None
         justify = "right" if numbers and place else "left"
         made.add_column(column, overflow="fold", justify=justify, width=whole, min_width=min(10, word))
@@ -59,7 +59,7 @@ def table(title: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]])
 
 
 def jsonable(row: dict[str, Any]) -> dict[str, Any]:
-    """The row with NaN, which JSON does not know, as null."""
+    """The row with NaN, which JSON does not have, as null."""
     return {name: None if isinstance(x, float) and not math.isfinite(x) else x for name, x in row.items()}
 
 

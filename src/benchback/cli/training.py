@@ -1,4 +1,4 @@
-"""Verbs about one agent: train it, evaluate it, look at it play."""
+"""Verbs about one agent: train it, evaluate it, make a video of it."""
 
 import json
 import math
@@ -106,7 +106,7 @@ def train(arguments: list[str]) -> int:
 
 
 def run_training(flags: TrainFlags, checkpoint: Any) -> int:
-    """Train as the flags say and show how it goes. Interrupted, it ends after the current call."""
+    """Train as the flags say and show progress. When interrupted, it ends after the current call."""
     from benchback.run_dir import train_run
 
     limit_threads(flags.threads)
@@ -182,7 +182,7 @@ LINES_APART_S = 1.0
 
 
 class Reporter:
-    """Tells how a run goes: a bar on a terminal, plain lines otherwise, JSON lines for machines."""
+    """Shows the progress of a training: a bar on a terminal, plain lines otherwise, JSON lines for machines."""
 
     def __init__(self, run: Run, done: int, as_json: bool):
         self.run, self.as_json, self.last_row, self.last_line_s = run, as_json, {}, 0.0
@@ -222,7 +222,7 @@ class Reporter:
             )
 
     def finish(self, run_dir: RunDir, interrupted: bool) -> None:
-        """Say how it ended and where the files are."""
+        """Print how it ended and the paths of the files."""
         if self.as_json:
             print(json.dumps({"event": "interrupted" if interrupted else "done", "folder": str(run_dir.path)}))
         elif interrupted:
@@ -242,7 +242,7 @@ def reporter(run: Run, done: int, as_json: bool) -> Iterator[Reporter]:
 
 
 def print_evaluation(run: Run, iteration: int, returns: np.ndarray, as_json: bool) -> None:
-    """Mean and spread of the returns of finished episodes."""
+    """Print mean and spread of the returns of finished episodes."""
     finished = returns[~np.isnan(returns)]
     summary = {
         "env": run.env,
@@ -268,7 +268,7 @@ def print_evaluation(run: Run, iteration: int, returns: np.ndarray, as_json: boo
 
 
 def print_episodes(run: Run, iteration: int, shown: Sequence["Episode"], out: Path, as_json: bool) -> None:
-    """What became of the episodes in a video, and where it is."""
+    """Print the outcome of the episodes in a video, and its path."""
     if as_json:
         about = {"env": run.env, "backend": run.backend, "iteration": iteration, "video": str(out)}
         print(json.dumps(about | {"episodes": [asdict(episode) for episode in shown]}))

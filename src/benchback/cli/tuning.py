@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Config = TypeVar("Config")
 MOST_SHOWN = 30
-"""Points of a tuning that are printed."""
+"""Most points of a tuning that are printed."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def tune(arguments: list[str]) -> int:
     called = result.labels(tuning)
     with search.open_tuning(out, tuning, seed, new_stratum=flags.new_stratum) as store:
         with watching(store, flags.json, lambda cell: called[cell.id]) as hooks:
-            # Points are compared by what they learn: neither parity nor the pace of the machine bears on it.
+            # Points are compared by return, which depends neither on parity nor on the machine's speed.
             hooks = replace(hooks, asked_to_stop=stop, prove=None, canary=None)
             complete = coordinator.work(store, tuning, hooks)
         if not complete:
@@ -82,7 +82,7 @@ def tune(arguments: list[str]) -> int:
 
 
 def chosen_space(arguments: list[str]) -> tuple[Any, TuneFlags]:
-    """The space named first as the flags shape it, and the flags."""
+    """The space of the first argument, modified by the flags, and the flags."""
     from benchback import registry, run_dir
     from benchback.run import Run
     from benchback.tools.tune import space as spaces
@@ -100,7 +100,7 @@ def chosen_space(arguments: list[str]) -> tuple[Any, TuneFlags]:
     flags_type = TuneFlags[Run[registry.config(fields["algorithm"])]]
     flags = parse(flags_type, rest, f"tune {name}", default)
     run = flags.run
-    # Not the mode that the base would have: each backend of a grid has a best of its own.
+    # Not the mode of the base: each backend of a grid has its own best mode.
     base = {x: y for x, y in run.to_dict().items() if x != "seed"} | {"mode": run.mode}
     space = replace(space, base=base, points=flags.points, seeds=flags.seeds)
     space = spaces.extended(space, axes("grid", flags.grid), axes("random", flags.random))
@@ -113,7 +113,7 @@ def chosen_space(arguments: list[str]) -> tuple[Any, TuneFlags]:
 
 
 def axes(option: str, given: tuple[str, ...]) -> dict[str, str]:
-    """FIELD=VALUES by field."""
+    """FIELD=VALUES arguments as a mapping by field."""
     found: dict[str, str] = {}
     for text in given:
         name, equals, values = text.partition("=")
@@ -128,7 +128,7 @@ def axes(option: str, given: tuple[str, ...]) -> dict[str, str]:
 def print_tuning(
     lines: Sequence[Mapping[str, Any]], tuning: "Study", paths: Sequence[Path], failed: int, as_json: bool
 ) -> None:
-    """A row per point, best first, and where the files are."""
+    """Print a row per point, best first, and the paths of the files."""
     if as_json:
         found = {"event": "outcome", "study": tuning.name, "scale": tuning.scale, "failed": failed}
         print(json.dumps(found | {"rows": list(lines), "files": [str(path) for path in paths]}))

@@ -1,6 +1,6 @@
 """Verbs about workloads besides studies: the same work in other libraries, single operations, and scaling.
 
-Each is a study of the one scheduler: run again, it goes on where it was stopped.
+Each is a study run by the coordinator: run again, it continues where it was stopped.
 """
 
 import json
@@ -91,7 +91,7 @@ class ScaleFlags:
 
 @contextmanager
 def measured(study: "Study", flags: PeersFlags | MicroFlags | ScaleFlags) -> Iterator["Store"]:
-    """The store of a comparison that is complete; one that was broken off is continued."""
+    """The complete store of a comparison; an interrupted one is continued."""
     from benchback.cli.arguments import on_stop
     from benchback.cli.board import watching
     from benchback.measure import coordinator
@@ -100,7 +100,7 @@ def measured(study: "Study", flags: PeersFlags | MicroFlags | ScaleFlags) -> Ite
     path = flags.store or Path("runs") / f"{study.name}.sqlite"
     with coordinator.open_campaign(path, study, new_stratum=flags.new_stratum) as store:
         with watching(store, as_json=False) as hooks:
-            # Parity is the business of studies that claim something about backends.
+            # Parity is checked only by studies that make claims about backends.
             complete = coordinator.work(store, study, replace(hooks, asked_to_stop=stop, prove=None))
         if not complete:
             raise KeyboardInterrupt
@@ -134,7 +134,7 @@ def peers(arguments: list[str]) -> int:
 
 
 def print_peers(lines: list[dict[str, Any]], as_json: bool) -> None:
-    """One line per workload and side; ratios say how many times as fast benchback's sides are."""
+    """Print one line per workload and side; ratios say how many times as fast benchback's sides are."""
     if as_json:
         print(json.dumps(lines, indent=2))
         return
@@ -166,18 +166,18 @@ def print_peers(lines: list[dict[str, Any]], as_json: bool) -> None:
 
 
 def arithmetic(line: dict[str, Any]) -> str:
-    """`41.2 (72 %)`: of the updates, and which part that is of the same matrix products alone."""
+    """`41.2 (72 %)`: rate of the updates, and its share of the rate of the same matrix products alone."""
     if line["flops_per_s"] is None:
         return ""
     return f"{line['flops_per_s'] / 1e9:.1f} ({line['fraction_of_limit']:.0%})"
 
 
 WIDEST = 10.0
-"""Of an interval, end over end, that is worth its place; two noisy blocks give wider ones."""
+"""Widest interval shown, as high / low; two noisy blocks give wider ones."""
 
 
 def ratio(found: dict[str, Any] | None) -> str:
-    """`1.42x [1.38, 1.46]`, without the interval where one block gives none; `1.4x [?]` where it would say nothing."""
+    """`1.42x [1.38, 1.46]`, without the interval for one block; `1.4x [?]` where it is too wide to be informative."""
     return ratio_text(found["ratio"], found["low"], found["high"], widest=WIDEST) if found else ""
 
 
@@ -192,7 +192,7 @@ def micro(arguments: list[str]) -> int:
 
 
 def print_micro(rows: list[dict[str, Any]], as_json: bool) -> None:
-    """One table per operation; times in microseconds."""
+    """Print one table per operation; times in microseconds."""
     if as_json:
         print(json.dumps(rows, indent=2))
         return
@@ -237,7 +237,7 @@ def scale(arguments: list[str]) -> int:
 
 
 def print_scale(lines: list[dict[str, Any]], out: Path, as_json: bool) -> None:
-    """One line per point, the knee marked."""
+    """Print one line per point, the knee marked."""
     if as_json:
         print(json.dumps({"folder": str(out), "rows": lines}, indent=2))
         return

@@ -1,8 +1,8 @@
-"""The clock: drives an agent call by call and keeps every sample. It shows, stores and summarises nothing.
+"""The clock: drives an agent call by call and keeps every sample. It prints, stores and summarises nothing.
 
 Two timings that never mix. `sync` waits after every rollout and update. `async` lets the device run ahead: the end of
-a call is observed after the next one has been asked for, so that the device never waits for Python. In both the first
-call, which compiles, is waited for by itself. A call whose results are there when it returns ends then.
+a call is observed after the next one has been dispatched, so that the device never waits for Python. In both the first
+call, which compiles, is synchronised separately. A call whose results are ready when it returns ends then.
 """
 
 import os
@@ -20,13 +20,13 @@ from benchback.measure.record import Timing
 from benchback.train import advance
 
 FORGOTTEN_S = 0.005
-"""Work that a finished run may still have to wait for, in seconds, before it counts as unsynchronised."""
+"""Longest wait, in seconds, after a finished run that does not count as unsynchronised."""
 
 MATERIAL = 0.02
-"""Share of the time that a run's settled calls take from which a wait after the last one counts."""
+"""A wait after the last call counts from this share of the time of the run's settled calls."""
 
 LOOK_S = 0.05
-"""Between two looks at the memory: a system call that short iterations would feel."""
+"""Seconds between two readings of memory: a system call that would slow down short iterations."""
 
 
 class Unsynchronised(Exception):
@@ -75,7 +75,7 @@ def record_calls(
     one = _timed_sync if timing == "sync" else _timed_async
     step = one(agent, counted.backend, tape, metrics)
     counts = [(backend.compiles(), 0, 0)]
-    with resident_bytes() as (look, understand):
+    with resident_bytes() as (look, parse_rss):
         look, seen = sparingly(look), []
         for call in range(calls):
             state = step(state, call == 0, call == calls - 1)
@@ -83,8 +83,8 @@ def record_calls(
             seen.append(look())
             if call == 0:
                 first_done()
-        # Arithmetic waits until the clock has stopped.
-        tape.rss_bytes.extend(map(understand, seen))
+        # Arithmetic is done after the clock has stopped.
+        tape.rss_bytes.extend(map(parse_rss, seen))
     for kept, totals in zip((tape.compiles, tape.host_syncs, tape.transfers), zip(*counts, strict=True), strict=True):
         kept.extend(later - earlier for earlier, later in pairwise(totals))
     return state, tape, metrics
@@ -125,7 +125,7 @@ def _timed_async(agent: Agent, backend: Backend, tape: Tape, metrics: list[Any])
         state, found = advance(agent, state)
         waits.append(backend.mark(found))
         metrics.append(found)
-        # What is there already has ended now, not after the next call.
+        # A result that is already there ended now, not after the next call.
         ahead = 0 if first or last or waits[-1] is None else 1
         while len(waits) > ahead:
             observe_oldest()
@@ -138,7 +138,7 @@ def check_finished(backend: Backend, metrics: Any, tape: Tape) -> None:
     """Raise Unsynchronised if reading the last results has to wait although the clock has stopped."""
     first_s, second_s = _reading_s(backend, metrics), _reading_s(backend, metrics)
     steady_s = sorted(tape.total_s)[len(tape.total_s) // 2]
-    # On a busy machine any read may be held up for some milliseconds: what would change no result is let pass.
+    # On a busy machine any read may be delayed by some milliseconds: ignore waits that would change no result.
     if first_s - second_s > max(FORGOTTEN_S, steady_s / 2, MATERIAL * steady_s * len(tape.total_s)):
         raise Unsynchronised(
             f"reading the results took {first_s:.3f} s after the clock had stopped, and {second_s:.3f} s again: "
@@ -153,7 +153,7 @@ def _reading_s(backend: Backend, metrics: Any) -> float:
 
 
 def sparingly(look: Callable[[], Any]) -> Callable[[], Any]:
-    """Looks when LOOK_S have passed since it last did; in between it tells what it saw then."""
+    """`look`, called at most once every LOOK_S; in between the last value is returned."""
     seen, due_s = None, 0.0
 
     def maybe() -> Any:
@@ -168,7 +168,7 @@ def sparingly(look: Callable[[], Any]) -> Callable[[], Any]:
 
 @contextmanager
 def resident_bytes() -> Iterator[tuple[Callable[[], Any], Callable[[Any], int]]]:
-    """How to look at the memory that this process holds, in microseconds, and how to read later what was seen."""
+    """Two functions: one reads this process's resident memory within microseconds, one parses the reading later."""
     try:
         # Opened once: opening it takes ten times as long as reading it.
         statm = os.open("/proc/self/statm", os.O_RDONLY)
@@ -188,7 +188,7 @@ def peak_bytes() -> int:
     """Most memory this process has held."""
     status = Path("/proc/self/status")
     if status.exists():
-        # Unlike ru_maxrss this starts anew at exec, so it holds nothing of the parent's.
+        # Unlike ru_maxrss this is reset at exec, so it does not include the parent's peak.
         line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
         return int(line.split()[1]) * 1024
     import psutil

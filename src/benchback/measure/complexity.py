@@ -10,11 +10,11 @@ from benchback import envs
 from benchback.envs.interface import Box
 
 LARGE = 4096
-"""Environments at which every machine is busy with them alone."""
+"""Number of environments at which stepping them saturates any machine."""
 STEPS = 50
 WARM_UPS = 2
 FEWEST, MOST, ENOUGH_S = 10, 50, 3.0
-"""Repeats: at least the first, at most the second, and no more once they have taken this long."""
+"""Limits on repeats: at least the first, at most the second, and none after this many seconds."""
 TRIM = 0.1
 """Share of the fastest and of the slowest repeats that is left out of the mean."""
 
@@ -73,7 +73,7 @@ def _jax_loop(id: str, num_envs: int) -> Callable[[int], None]:
 
         def step(state: Any, given: Any) -> tuple[Any, Any]:
             state, outcome = env.step(state, *given)
-            # Used, so that the compiler cannot leave anything out; and summed, so that nothing is stored.
+            # Results are used, so that the compiler cannot drop the step, and summed, so that nothing is stored.
             return state, sum(jnp.sum(x.astype(jnp.float32)) for x in (outcome.obs, outcome.reward, outcome.terminated))
 
         return jax.lax.scan(step, state, (action, env.draw(noise_key, STEPS)))
@@ -113,11 +113,11 @@ def _external_loop(id: str, num_envs: int) -> Callable[[int], None]:
 
     def play(repeat: int) -> None:
         nonlocal step_index
-        chance = np.random.default_rng(repeat)
+        generator = np.random.default_rng(repeat)
         if actions.kind == "discrete":
-            action = chance.integers(actions.size, size=(STEPS, num_envs))
+            action = generator.integers(actions.size, size=(STEPS, num_envs))
         else:
-            action = chance.uniform(-1, 1, (STEPS, num_envs, actions.size))
+            action = generator.uniform(-1, 1, (STEPS, num_envs, actions.size))
         for t in range(STEPS):
             step_index, _ = external.step(step_index, action[t])
 

@@ -1,4 +1,4 @@
-"""Opening a store's file safely, and saying in plain words what went wrong with it.
+"""Opens a store's file safely, and translates SQLite's errors into ones a user can act on.
 
 Guarantees: local disk only, WAL with `synchronous=FULL`, waits instead of "database is locked", and no error of
 SQLite itself reaches a caller where the user can do something about it.
@@ -22,9 +22,9 @@ HEADER = b"SQLite format 3\0"
 BUSY_S = 5.0
 """How long SQLite itself waits for another program to finish writing."""
 PATIENCE_S = 120.0
-"""How long we go on asking after that."""
+"""How long to retry after that."""
 NEARLY_FULL_BYTES = 1 << 20
-"""Less free space than this explains a failed write."""
+"""Bytes of free space below which a failed write is blamed on a full disk."""
 # fmt: off
 NETWORK = frozenset({
     "9p", "afs", "beegfs", "blobfuse", "blobfuse2", "ceph", "cephfs", "cifs", "coda", "curlftpfs", "davfs",
@@ -91,7 +91,7 @@ def _nearly_full(path: Path) -> bool:
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Errors of SQLite inside become errors a person can act on."""
+    """Context in which SQLite's errors are translated into errors a user can act on."""
     try:
         yield
     except sqlite3.Error as error:
@@ -100,12 +100,12 @@ def explained(path: Path) -> Iterator[None]:
             raise
         raise better from error
     except UnicodeDecodeError as error:
-        # An error of SQLite that quotes damaged text.
+        # Raised by SQLite for an error message that quotes damaged text.
         raise Damaged(f"{path} is damaged ({error.reason}); restore it from a copy") from error
 
 
 def patiently(action: Callable[[], Result], path: Path, patience_s: float = PATIENCE_S) -> Result:
-    """What `action` returns once no other program is in its way."""
+    """The result of `action`, retried while another program has the store locked."""
     deadline = time.monotonic() + patience_s
     while True:
         try:
@@ -121,7 +121,7 @@ def patiently(action: Callable[[], Result], path: Path, patience_s: float = PATI
 
 @contextmanager
 def transaction(connection: sqlite3.Connection, path: Path) -> Iterator[None]:
-    """All of what happens inside is stored, durably, or nothing is."""
+    """Context whose writes are all stored, durably, or none of them."""
     with explained(path):
         patiently(lambda: connection.execute("BEGIN IMMEDIATE"), path)
         try:
@@ -172,20 +172,20 @@ def _check_header(path: Path) -> None:
 
 
 def _readable(path: Path) -> sqlite3.Connection:
-    """A connection that changes nothing, also where the folder cannot be written."""
+    """A read-only connection, also where the folder cannot be written."""
     try:
         connection = connect(path, "mode=ro")
     except sqlite3.OperationalError as error:
         locked_folder = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
         if not locked_folder or Path(f"{path}-wal").exists():
             raise
-        # Without a log of unfinished writes the file stands alone, and needs no shared memory beside it.
+        # Without a write-ahead log the file is complete, and needs no shared memory file beside it.
         connection = connect(path, "immutable=1")
     return connection
 
 
 def _current(connection: sqlite3.Connection, path: Path, *, readonly: bool) -> sqlite3.Connection:
-    """The connection, once the file is known to be ours and its layout is the present one."""
+    """The connection, after checking that the file is a store of ours with the present layout."""
     if patiently(lambda: connection.execute("PRAGMA application_id").fetchone()[0], path) != APPLICATION_ID:
         raise InputError(f"{path} is an SQLite file but no campaign store; give one that `benchback run` wrote")
     found = version_of(connection)

@@ -1,6 +1,6 @@
-"""The coordinator: takes slots from the store, has each run in a process of its own, stores what came of it.
+"""The coordinator: takes slots from the store, runs each in a process of its own, stores the outcome.
 
-It can be stopped and started again at any point, and several may work on one store. What it knows is in the store.
+It can be stopped and started again at any point, and several may work on one store. All its state is in the store.
 """
 
 import os
@@ -35,20 +35,20 @@ Prove = Callable[[Iterable[str], Iterable[str], Mapping[str, Any], Tick], dict[s
 
 @dataclass
 class Hooks:
-    """What a coordinator tells whoever looks on, between runs only, and what it works with."""
+    """Callbacks of a coordinator, called between runs only, and the functions it measures with."""
 
     asked_to_stop: Callable[[], bool] = lambda: False
     started: Callable[[Slot, Cell], None] = lambda slot, cell: None
     finished: Callable[[Slot, Cell, Attempt], None] = lambda slot, cell, attempt: None
     log: Callable[[str], None] = lambda line: None
     launch: Launch | None = None
-    """Runs a cell. None: each by its kind, in processes of its own."""
+    """Runs a cell; None: the launcher of its kind, in processes of its own."""
     prove: Prove | None = field(default=gate.verdicts)
-    """Whether backends compute the same: `algorithm/backend` -> `pass` or why not. None: nothing is claimed of them."""
+    """Whether backends compute the same: `algorithm/backend` -> `pass` or why not. None: parity is not checked."""
     sample: Callable[[], dict[str, float]] = machine.sample
-    """Counters of the machine; what changes between two of them is noise."""
+    """Counters of the machine; noise is computed from two samples."""
     canary: Callable[[], dict[str, float]] | None = machine.canary
-    """Times the machine around a block. None: nothing is claimed of time."""
+    """Times the machine around a block. None: no canary is run."""
 
 
 def open_campaign(
@@ -60,10 +60,10 @@ def open_campaign(
     new_stratum: bool = False,
     fingerprint: Mapping[str, Any] | None = None,
 ) -> Store:
-    """The store of this study at `path`, made with its whole schedule if it is not there; wrong ones are refused.
+    """The store of this study at `path`, created with its whole schedule if missing; a mismatch is refused.
 
-    `fingerprint` is of the machine that will run it: this one's unless given. Without a seed it is 0, or that
-    of the campaign that is there. A note for a campaign that has another is kept as an event.
+    `fingerprint` is of the machine that will run it, by default this one. The default seed is 0, or that of
+    the existing campaign. A note that differs from the existing campaign's is kept as an event.
     """
     fingerprint = fingerprint or machine.fingerprint()
     check_fit(study, fingerprint)
@@ -77,7 +77,7 @@ def open_campaign(
         except InputError:
             if not path.exists():
                 raise
-            # Another coordinator has made it meanwhile: join it.
+            # Another coordinator has created it meanwhile: join it.
     store = open_store(path)
     try:
         _check_campaign(store, study, seed)
@@ -91,7 +91,7 @@ def open_campaign(
 
 
 def _check_campaign(store: Store, study: Study, seed: int | None) -> None:
-    """Refuse a store that holds something else than what is asked for."""
+    """Refuse a store of another study or seed than the requested one."""
     campaign = store.campaign()
     if campaign["study_id"] != study.id:
         raise InputError(
@@ -106,7 +106,7 @@ def _check_campaign(store: Store, study: Study, seed: int | None) -> None:
 
 
 def check_fit(study: Study, fingerprint: Mapping[str, Any]) -> None:
-    """Refuse a study that this machine cannot run, before anything is."""
+    """Refuse a study that this machine cannot run, before any run starts."""
     machine.processors(max(cell.threads for cell in study.cells))
     if any(cell.device == "gpu" for cell in study.cells) and not fingerprint.get("gpu"):
         raise InputError(f"study {study.name} has device=gpu and no NVIDIA GPU answers here; use device=cpu")
@@ -148,7 +148,7 @@ def work(store: Store, study: Study, hooks: Hooks) -> bool:
 
 
 def prove(store: Store, hooks: Hooks) -> None:
-    """Have the parity of every backend of the study on record, for the code as it is now; what failed is tried anew."""
+    """Store the parity verdict of every backend of the study for the present code; failures are measured again."""
     if hooks.prove is None:
         return
     fingerprint = store.strata()[-1]
@@ -164,7 +164,7 @@ def prove(store: Store, hooks: Hooks) -> None:
 
 @dataclass
 class Coordinator:
-    """Fills one slot after another, with a canary where one block ends and the next begins."""
+    """Runs one slot after another, with a canary between blocks."""
 
     store: Store
     study: Study
@@ -181,7 +181,7 @@ class Coordinator:
             if lease is not None:
                 self.fill(lease)
             elif self.store.progress(self.stratum).running:
-                time.sleep(POLL_S)  # another coordinator is at it; it may die, and leave its slot to us
+                time.sleep(POLL_S)  # another coordinator holds the last slots; if it dies, they become ours
                 self.store.forget(owner_is_gone)
             elif not extend_groups(self.store, self.study, self.stratum, self.hooks):
                 self.close_block()
@@ -189,7 +189,7 @@ class Coordinator:
         return False
 
     def fill(self, lease: Lease) -> None:
-        """Run the slot and store what came of it; a lease that is lost, or an interruption, stores nothing."""
+        """Run the slot and store the attempt; after a lost lease or an interruption nothing is stored."""
         cell = self.cells[lease.slot.cell]
         block = cell.group, lease.slot.block
         if block != self.block:
@@ -210,14 +210,14 @@ class Coordinator:
             self.hooks.finished(lease.slot, cell, attempt)
 
     def attempt(self, lease: Lease, cell: Cell) -> Attempt:
-        """One run, with what the machine did meanwhile."""
+        """One run, with the machine noise during it."""
         started_at, before = datetime.now(UTC).isoformat(timespec="milliseconds"), self.hooks.sample()
         renewal = Renewal(self.store, lease, self.hooks.asked_to_stop)
         ended = self.launch(cell, lease.slot.seed, self.study.timeout_s, renewal.tick)
         noise = machine.between(before, self.hooks.sample())
         tags = list(ended.tags)
         if machine.violations(noise):
-            # Both are kept; only `noise` has the slot run again.
+            # Both tags are kept; only `noise` makes the slot run again.
             tags.append("noise" if self.study.rerun_noisy else "noisy")
         record = Record.from_dict(ended.messages[0]["record"]) if ended.outcome == "ok" else None
         return Attempt(
@@ -234,13 +234,13 @@ class Coordinator:
         )
 
     def close_block(self) -> None:
-        """The canary after the block that was last worked on, if any."""
+        """Run the canary after the last block worked on, if any."""
         if self.block is not None and not self.hooks.asked_to_stop():
             self.run_canary(self.block, "after")
         self.block = None
 
     def run_canary(self, block: tuple[str, int], when: str) -> None:
-        """Keep what the canary measures, or that it could not."""
+        """Run the canary and store its times, or the event that it failed."""
         if self.hooks.canary is None:
             return
         group, number = block
@@ -261,7 +261,7 @@ class Renewal:
     renewed_s: float = field(default_factory=time.monotonic)
 
     def tick(self) -> bool:
-        """Renew when it is time; False when the user wants to stop."""
+        """Renew the lease when due; False when the user wants to stop."""
         if time.monotonic() - self.renewed_s > RENEW_S:
             self.store.renew(self.lease, LEASE_S)
             self.renewed_s = time.monotonic()
@@ -294,7 +294,7 @@ def extend_groups(store: Store, study: Study, stratum: int, hooks: Hooks) -> boo
     cells, slots = store.cells(), store.slots()
     counts = store.progress(stratum)
     if counts.open or counts.running:
-        return True  # another coordinator has extended them meanwhile: first see what comes of it
+        return True  # another coordinator has extended them meanwhile: run those blocks first
     times, seed = block_times(store, stratum), store.campaign()["seed"]
     added: list[Slot] = []
     extended = []
@@ -316,12 +316,12 @@ def extend_groups(store: Store, study: Study, stratum: int, hooks: Hooks) -> boo
 
 
 def owner() -> str:
-    """Who holds a lease: this process on this machine."""
+    """Name of this process, on this machine, as the owner of a lease."""
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
 def owner_is_gone(name: str) -> bool:
-    """Whether that owner is a process of this machine that does not exist any more."""
+    """Whether the owner is a process of this machine that no longer exists."""
     machine_name, _, process = name.rpartition(":")
     if machine_name != socket.gethostname():
         return False

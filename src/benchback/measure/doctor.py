@@ -1,4 +1,4 @@
-"""Whether this machine can measure: what it is, how still it is, and what to change."""
+"""Whether this machine is fit to measure on: its properties, its noise, and what to change."""
 
 import math
 import os
@@ -19,7 +19,7 @@ STILL = 0.02
 
 
 def examine(seconds: float, progress: Callable[[str, int, int], None]) -> dict[str, Any]:
-    """Everything the doctor finds out, with an A/A comparison that lasts `seconds`."""
+    """The whole examination, with an A/A comparison that lasts `seconds`."""
     fingerprint = machine.fingerprint()
     before = machine.sample()
     first, second = pairs(seconds, progress)
@@ -45,7 +45,7 @@ def pairs(seconds: float, progress: Callable[[str, int, int], None]) -> tuple[li
 
 
 def spread_of(values: Sequence[float]) -> float:
-    """Relative spread that a few outliers do not move: 1.4826 x median absolute deviation / median."""
+    """Relative spread, robust to outliers: 1.4826 x median absolute deviation / median."""
     middle = statistics.median(values)
     return 1.4826 * statistics.median(abs(x - middle) for x in values) / middle
 
@@ -57,7 +57,7 @@ def cache_settings() -> dict[str, str]:
 
 
 def advice(found: Mapping[str, Any]) -> list[str]:
-    """What to change, most important first; empty for a machine that needs nothing."""
+    """What to change, most important first; empty if nothing needs to be."""
     facts, noise = found["machine"], found["noise"]
     lines = []
     if noise.get("steal", 0.0) > machine.LIMITS["steal"]:

@@ -14,7 +14,7 @@ from benchback.measure.process import Tick, isolated
 from benchback.measure.record import digest
 
 LEVELS = ("L0", "L1", "L2")
-"""Forward pass to twenty gradient steps against the oracle: what fits in a minute."""
+"""Levels checked: forward pass to twenty gradient steps against the oracle, which takes under a minute."""
 CODE = ("code", "python", "cpu")
 """Parts of a fingerprint, besides the versions, on which the numbers depend."""
 TIMEOUT_S = 1800.0
@@ -40,7 +40,7 @@ def verdicts(
 def _known(
     algorithm: str, backends: Sequence[str], fingerprint: Mapping[str, Any], tick: Tick, cache: Path
 ) -> dict[str, str]:
-    """What is remembered of these backends, and what is not, measured now."""
+    """Cached verdicts of these backends; missing ones are measured now."""
     relevant = {name: x for name, x in fingerprint.items() if name in CODE or name.startswith("version ")}
     file = cache / f"{digest([algorithm, LEVELS, relevant])}.json"
     known = _remembered(file)
@@ -48,7 +48,7 @@ def _known(
     if not missing:
         return known
     found = measure(algorithm, missing, tick)
-    # A failure may be the machine's of the moment; only success is remembered.
+    # A failure may be a passing fault of the machine; only passes are cached.
     known |= {backend: verdict for backend, verdict in found.items() if verdict == "pass"}
     machine.keep(file, json.dumps(known))
     return known | found
@@ -63,7 +63,7 @@ def _remembered(file: Path) -> dict[str, str]:
 
 
 def measure(algorithm: str, backends: Sequence[str], tick: Tick = lambda: True) -> dict[str, str]:
-    """The verdict of each backend; none where it did not come to one. Nothing is timed, so all processors help."""
+    """The verdict of each backend that came to one. Nothing is timed, so all processors are used."""
     count = min(len(backends), len(machine.allowed_processors()))
     deadline = time.monotonic() + TIMEOUT_S
     variables = {**os.environ, **dict.fromkeys(machine.THREADS, "1")}
@@ -79,7 +79,7 @@ def measure(algorithm: str, backends: Sequence[str], tick: Tick = lambda: True) 
 
 
 def verdicts_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Backend -> `pass`, or the last of its deviations that was too large."""
+    """Backend -> `pass`, or its last deviation beyond tolerance."""
     found = {row["backend"]: "pass" for row in rows}
     for row in rows:
         if not row["ok"]:

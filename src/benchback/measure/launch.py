@@ -1,4 +1,4 @@
-"""Running a cell: by its kind in processes of their own, or in this one for debugging."""
+"""Launchers: run a cell by its kind in isolated processes, or in this one for debugging."""
 
 import gc
 import sys
@@ -20,12 +20,12 @@ LAUNCHERS: dict[Kind, Callable[[], AbstractContextManager[Launch]]] = {
     "peer": lambda: nullcontext(peer_launch()),
     "operations": residents_launch,
 }
-"""How cells of each kind are run; what must last from one cell to the next ends with the context."""
+"""Kind -> context whose value runs its cells; processes shared between cells end with the context."""
 
 
 @contextmanager
 def launcher() -> Iterator[Launch]:
-    """A function that runs a cell of any kind; what it keeps running in between ends with the context."""
+    """A function that runs a cell of any kind; processes it keeps between cells end with the context."""
     with ExitStack() as stack:
         opened: dict[Kind, Launch] = {}
 
@@ -39,7 +39,7 @@ def launcher() -> Iterator[Launch]:
 
 
 def giving_up(launch: Launch) -> Launch:
-    """The same, but a cell that failed too often is not run again: a hang would cost its time limit in every block."""
+    """The launcher, but a cell that failed too often is not run again: a hang would cost its limit in every block."""
     failures: dict[str, list[Ended]] = {}
 
     def launch_or_not(cell: Cell, seed: int, timeout_s: float, tick: Tick) -> Ended:
@@ -55,7 +55,7 @@ def giving_up(launch: Launch) -> Launch:
 
 
 def in_process(cell: Cell, seed: int, timeout_s: float, tick: Tick) -> Ended:
-    """A training in this process, for debugging: what came before it is still in memory. Same result, no isolation."""
+    """A training in this process, for debugging: same result, no isolation, memory of earlier runs included."""
     started = time.monotonic()
     try:
         record = perform(Job(cell, seed, started))
@@ -71,7 +71,7 @@ def in_process(cell: Cell, seed: int, timeout_s: float, tick: Tick) -> Ended:
 
 
 def forget_programs() -> None:
-    """Free what frameworks keep between runs: compiled programs, and what only they refer to."""
+    """Free the compiled programs that frameworks cache between runs, and the arrays only those refer to."""
     if jax := sys.modules.get("jax"):
         jax.clear_caches()
     if dynamo := sys.modules.get("torch._dynamo"):

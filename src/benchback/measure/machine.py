@@ -1,6 +1,6 @@
-"""The machine: what it is, what else it does meanwhile, and how a worker is confined on it.
+"""The machine: its fingerprint, its noise during a run, and how a worker is pinned and isolated on it.
 
-Whatever a system does not tell is left out rather than guessed. Imports no framework.
+Facts that a system does not report are left out rather than guessed. Imports no framework.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ PACKAGES = (
 INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "SYSTEMROOT", "LD_LIBRARY_PATH", "CC", "CXX")
 INHERITED_GPU = ("CUDA_VISIBLE_DEVICES", "CUDA_HOME", "CUDA_PATH", "NVIDIA_VISIBLE_DEVICES")
 THREADS = (
-    "NPROC",  # what XLA's CPU client sizes its pool by
+    "NPROC",  # XLA's CPU client sizes its thread pool by this
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
@@ -48,7 +48,7 @@ COMMAND_S = 10.0
 
 
 def fingerprint() -> dict[str, Any]:
-    """What must not change during a campaign: hardware, system, limits, versions, code. Flat and JSON-able."""
+    """Facts that must not change during a campaign: hardware, system, limits, versions, code. Flat and JSON-able."""
     found: dict[str, Any] = {
         "cpu": _cpu_field("model name") or platform.processor() or platform.machine(),
         "cpus": os.cpu_count(),
@@ -69,7 +69,7 @@ def fingerprint() -> dict[str, Any]:
 
 
 def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """What changed, a line each; none for equal machines. A commit that left the code as it was is no change."""
+    """Changes, a line each; none for equal machines. A commit that leaves the code unchanged does not count."""
     same_code = before.get("code") == after.get("code") is not None
     return [
         f"{name}: {before.get(name, 'none')} -> {after.get(name, 'none')}"
@@ -79,7 +79,7 @@ def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]
 
 
 def sample() -> dict[str, float]:
-    """Counters of the machine now; two samples give the noise in between. Fewer keys where the system tells less."""
+    """Counters of the machine now; two samples give the noise in between. Counters the system lacks are left out."""
     found = {"time_s": time.monotonic(), "own_s": _own_seconds()} | _processor_seconds() | _throttling()
     pressure = _text(PROC / "pressure/cpu")
     if pressure and "total=" in pressure:
@@ -115,12 +115,12 @@ def between(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str
 
 
 LIMITS = {"steal": 0.01, "pressure": 0.25, "throttled": 0.001, "other_load": 0.1, "gpu_throttled": 0.0}
-"""Above these a run is tagged and made again. While they compile, the threads of a pinned worker wait for each other,
-hence the room for pressure; other_load is the one that tells a neighbour."""
+"""Limits above which a run is tagged and repeated. The pressure limit is loose because the threads of a pinned worker
+wait for each other while compiling; other_load is the one that detects another program."""
 
 
 def violations(noise: Mapping[str, float], limits: Mapping[str, float] = LIMITS) -> tuple[str, ...]:
-    """What was too much, in words with the figure; what was not measured is not held against a run."""
+    """The limits that were exceeded, in words with the value; a value that was not measured is no violation."""
     return tuple(
         f"{name} {noise[name]:.3g} above {limit:.3g}" for name, limit in limits.items() if noise.get(name, 0.0) > limit
     )
@@ -130,7 +130,7 @@ CANARY_REPEATS = 5
 
 
 def canary() -> dict[str, float]:
-    """Seconds of a fixed piece of work: `matmul_s` shows the processor, `memcpy_s` the memory.
+    """Seconds of a fixed piece of work: `matmul_s` for the processor, `memcpy_s` for the memory.
 
     It runs in a fresh process, on one thread, pinned as workers are: a linear-algebra library reads its thread count
     once, when it is loaded, and the coordinator's may have been loaded with any.
@@ -138,7 +138,7 @@ def canary() -> dict[str, float]:
     code = "import json; from benchback.measure import machine; print(json.dumps(machine.canary_work()))"
     with tempfile.TemporaryDirectory(prefix="benchback-canary-") as caches:
         command = [sys.executable, "-c", code]
-        # In a group of its own: who interrupts the coordinator at a terminal does not mean the canary.
+        # In a process group of its own, so that Ctrl-C at the coordinator's terminal does not reach the canary.
         done = subprocess.run(
             command, env=variables(1, caches), capture_output=True, text=True, check=True, start_new_session=True
         )
@@ -146,7 +146,7 @@ def canary() -> dict[str, float]:
 
 
 def canary_work() -> dict[str, float]:
-    """The canary's work itself, about 50 ms: medians over repetitions after one that warms up."""
+    """The canary's work itself, about 50 ms: medians over repetitions after a warm-up."""
     pin(os.getpid(), 1)
     matrix = np.random.default_rng(0).standard_normal((384, 384), dtype=np.float32)
     source, target = np.ones(4 << 20), np.zeros(4 << 20)
@@ -166,7 +166,7 @@ def canary_work() -> dict[str, float]:
 def canary_off(
     values: Sequence[Mapping[str, float]], value: Mapping[str, float], tolerance: float = 0.02
 ) -> tuple[str, ...]:
-    """Which figures of a canary are off the median of the campaign's by more than `tolerance`; none of no canaries."""
+    """Times of a canary that differ from the campaign's median by more than `tolerance`; none without canaries."""
     found = []
     for name, seconds in value.items():
         typical = statistics.median(seen[name] for seen in values) if values else seconds
@@ -176,12 +176,12 @@ def canary_off(
 
 
 def cache_folder(name: str) -> Path:
-    """Where `name` is kept between commands: in $BENCHBACK_CACHE, else in ~/.cache/benchback."""
+    """Path of `name` in the cache between commands: $BENCHBACK_CACHE, else ~/.cache/benchback."""
     return Path(os.environ.get("BENCHBACK_CACHE") or Path.home() / ".cache" / "benchback") / name
 
 
 def keep(path: Path, text: str) -> None:
-    """Write a file of the cache, whole or not at all; a home that cannot be written costs time and nothing else."""
+    """Write a file of the cache atomically; if the folder is not writable, nothing is cached and no error is raised."""
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, text)
@@ -203,7 +203,7 @@ def variables(threads: int, caches: str | Path, device: str = "cpu") -> dict[str
         "TRITON_CACHE_DIR": f"{caches}/triton",
         "CUDA_CACHE_PATH": f"{caches}/cuda",
     }
-    # On a GPU JAX would take three quarters of the memory at once, and PyTorch must step JAX environments beside it.
+    # On a GPU JAX would preallocate 75 % of the memory, but PyTorch runs beside it when it steps JAX environments.
     on_gpu = {"JAX_PLATFORMS": "cuda,cpu", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     on_cpu = {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": ""}
     place = on_gpu if device == "gpu" else on_cpu
@@ -211,9 +211,9 @@ def variables(threads: int, caches: str | Path, device: str = "cpu") -> dict[str
 
 
 def processors(count: int) -> tuple[int, ...]:
-    """The processors that workers of `count` threads are held to: the last ones, each on a core of its own if it can.
+    """The processors that workers of `count` threads are pinned to: the last ones, on separate cores if possible.
 
-    The first processor is where systems like to do their own work.
+    The first processor is avoided because systems tend to run their own tasks on it.
     """
     allowed = allowed_processors()
     if count > len(allowed):
@@ -227,7 +227,7 @@ def processors(count: int) -> tuple[int, ...]:
 
 
 def pin(pid: int, count: int) -> tuple[int, ...]:
-    """Hold a process to `processors(count)`; returns them, or nothing where the system cannot or it is gone."""
+    """Pin a process to `processors(count)`; returns them, or none if the system cannot or the process has ended."""
     if not hasattr(os, "sched_setaffinity"):
         return ()
     chosen = processors(count)
@@ -239,7 +239,7 @@ def pin(pid: int, count: int) -> tuple[int, ...]:
 
 
 def out_of_memory_kills() -> int:
-    """Processes that the system has killed for want of memory, in our group if it tells, else on the whole machine."""
+    """Number of out-of-memory kills, in our control group if known, else on the whole machine."""
     for file in (_cgroup("memory", "memory.events"), _cgroup("memory", "memory.oom_control"), PROC / "vmstat"):
         kills = _counters(file).get("oom_kill")
         if kills is not None:
@@ -253,7 +253,7 @@ def allowed_processors() -> list[int]:
 
 
 def _own_seconds() -> float:
-    """Processor time of this process and all that it started, ended ones included."""
+    """Processor time of this process and all its descendants, ended ones included."""
     total = 0.0
     ours = psutil.Process()
     for process in (ours, *ours.children(recursive=True)):
@@ -276,7 +276,7 @@ def _processor_seconds() -> dict[str, float]:
 
 
 def _throttling() -> dict[str, float]:
-    """Seconds for which a processor quota has stopped us: microseconds in version 2 of cgroups, else nanoseconds."""
+    """Seconds of throttling by a processor quota; cgroups v2 counts microseconds, v1 nanoseconds."""
     found = _counters(_cgroup("cpu", "cpu.stat"))
     for name, unit in (("throttled_usec", 1e-6), ("throttled_time", 1e-9)):
         if name in found:
@@ -336,7 +336,7 @@ def _container() -> bool | None:
 
 
 def _code() -> str:
-    """Of this package's source: whether two machines, or two days, ran the same programs."""
+    """Digest of this package's source, to tell whether two campaigns ran the same code."""
     return _digest(
         *(part for path in sorted(PACKAGE.rglob("*.py")) for part in (path.name.encode(), path.read_bytes()))
     )
@@ -354,7 +354,7 @@ def _version(name: str) -> str | None:
 
 
 HARMLESS = 0x1 | 0x2
-"""Bits of NVIDIA's throttle reasons that are no throttling: idle, and clocks set by the user."""
+"""Bits of NVIDIA's throttle reasons that are not throttling: idle, and clocks set by the user."""
 
 
 def _is_harmful(reason: str) -> bool:
@@ -371,7 +371,7 @@ def _gpu(query: str) -> list[str]:
 
 
 def _output(*command: str) -> str | None:
-    """What a command prints; None if it is not installed, fails or hangs."""
+    """Output of a command; None if it is not installed, fails or hangs."""
     if not shutil.which(command[0]):
         return None
     try:

@@ -1,4 +1,4 @@
-"""The metrics on which runs are compared: those of a run, or the reason why it has none."""
+"""The metrics by which runs are compared: the values of a run, or the reason why it has none."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ def run_metrics(record: Record) -> dict[str, Measured]:
 
 
 def _phases(samples: Mapping[str, list[float | None]], segment: stats.Segment) -> dict[str, Measured]:
-    """Rollout and update by themselves."""
+    """Metrics of rollout and update separately."""
     found: dict[str, Measured] = {}
     for name in ("rollout", "update"):
         values = samples.get(f"{name}_s")
@@ -62,7 +62,7 @@ def _phases(samples: Mapping[str, list[float | None]], segment: stats.Segment) -
 
 
 def stopping_metric(record: Record) -> float:
-    """Seconds of a steady iteration, else of the mean one: what decides whether a group needs more blocks."""
+    """Seconds of a steady iteration, else of the mean one; decides whether a group needs more blocks."""
     found = run_metrics(record)["steady"]
     if isinstance(found, float):
         return found

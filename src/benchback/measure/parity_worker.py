@@ -23,7 +23,7 @@ def main() -> None:
 
 
 def to_dict(row: Any) -> dict[str, Any]:
-    """What a verdict follows from; a deviation that is no number, which JSON has not, is None."""
+    """The fields of a row that its verdict needs; a NaN deviation is None, since JSON has no NaN."""
     deviation = row.deviation if math.isfinite(row.deviation) else None
     return {"backend": row.backend, "level": row.level, "quantity": row.quantity, "deviation": deviation, "ok": row.ok}
 

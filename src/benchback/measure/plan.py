@@ -19,7 +19,7 @@ from benchback.measure.study import Study
 from benchback.run import Run
 
 SEED_STEP = 0x9E3779B1
-"""Odd, hence multiples of it are all different modulo 2**32; near 2**32 over the golden ratio, hence far apart."""
+"""Step between seeds: odd, so multiples are distinct modulo 2**32; near 2**32 / golden ratio, so they are far apart."""
 
 
 def schedule(study: Study, seed: int) -> tuple[list[Cell], list[Slot]]:
@@ -50,7 +50,7 @@ def schedule(study: Study, seed: int) -> tuple[list[Cell], list[Slot]]:
 def extend(
     cells: Sequence[Cell], slots: Sequence[Slot], group: str, blocks: int, seed: int, stratum: int = 0
 ) -> list[Slot]:
-    """`blocks` more blocks of one group, to be run after all of `slots`; they are what a longer schedule would hold.
+    """`blocks` more blocks of one group, to be run after all of `slots`; equal to those of a longer schedule.
 
     A stratum in which the group has no blocks yet starts from block 0.
     """
@@ -66,19 +66,19 @@ def extend(
 
 
 def again(study: Study, slots: Sequence[Slot], seed: int, stratum: int) -> list[Slot]:
-    """The whole schedule once more for a new stratum, in the study's own order, to be run after all of `slots`."""
+    """The whole schedule again for a new stratum, in the study's own order, to be run after all of `slots`."""
     order = 1 + max((s.order for s in slots), default=-1)
     return [replace(slot, order=order + slot.order, stratum=stratum) for slot in schedule(study, seed)[1]]
 
 
 def block_seed(seed: int, block: int) -> int:
-    """The seed that all variants of a block share: one per block number, no two alike in a campaign."""
+    """The seed that all variants of a block share: distinct for every block number of a campaign."""
     start = int(np.random.default_rng([seed, 1]).integers(2**32))
     return (start + block * SEED_STEP) % 2**32
 
 
 def _block(cells: Sequence[Cell], group: str, block: int, seed: int, order: int, stratum: int = 0) -> list[Slot]:
-    """One block; its order depends on nothing but its arguments, and an odd block is the even one before reversed."""
+    """One block; its order depends only on the arguments, and an odd block reverses the even one before it."""
     members = [cell.id for cell in cells if cell.group == group]
     turn = [members[i] for i in np.random.default_rng([seed, int(group, 16), block // 2]).permutation(len(members))]
     if block % 2:
@@ -122,8 +122,8 @@ def minimum_detectable_effect(n: int, cv: float) -> float:
 
 
 TYPICAL_CV = 0.01
-"""Spread between runs to assume before any has been made; earlier work on a quiet machine saw 0.0022 (median) to 0.012
-(nine in ten)."""
+"""Spread between runs assumed before any is measured; earlier work on a quiet machine saw 0.0022 (median) to 0.012
+(90th percentile)."""
 
 
 @dataclass(frozen=True)
@@ -147,17 +147,17 @@ MODES = {
     },
 }
 START_S = 6.0
-"""To start Python and import a framework."""
+"""Seconds to start Python and import a framework."""
 CROSSING_S = 2e-4
-"""To an environment that lives in Python and back."""
+"""Seconds of a round trip to a Python environment."""
 COPY_S = {"gymnasium": 3e-5, "envpool": 1e-5}
-"""A step of one copy of such an environment, by suite."""
+"""Seconds of a step of one copy of such an environment, by suite."""
 RATE = 40e9
 """Floating-point operations per second of one thread in matrix products."""
 CANARY_S = 1.0
-"""The two canaries of a block."""
+"""Seconds of the two canaries of a block."""
 MODEL_ERROR = 2.0
-"""Factor by which the model may be wrong, either way."""
+"""Factor by which the cost model may be off, either way."""
 OBSERVATION = {
     "Asterix-MinAtar": 400,
     "Breakout-MinAtar": 400,
@@ -169,18 +169,18 @@ OBSERVATION = {
     "humanoid": 244,
     "humanoidstandup": 244,
 }
-"""Sizes of the large ones; the others are all alike to the model."""
+"""Observation sizes of the large environments; the cost model treats the others alike."""
 SIMULATED = {"brax": (60.0, 2e-4), "playground": (60.0, 2.5e-4)}
 """Suite -> seconds to compile its simulation, and per step of one environment, a cheetah's."""
 RUN_BYTES = 6_000
-"""Of a stored run without its samples."""
+"""Bytes of a stored run without its samples."""
 CALL_BYTES = 350
-"""Of the samples of one call of the program."""
+"""Bytes of the samples of one call of the program."""
 LOG_BYTES = 64 * 1024
 
 
 def seconds_per_run(cell: Cell) -> float:
-    """What a run of the cell takes by a rough model: start, compile, then matrix products and overhead per step."""
+    """Seconds of a run of the cell by a rough model: start, compile, then matrix products and overhead per step."""
     run = cell.run
     family = registry.BACKENDS[run["backend"]].family
     mode = MODES[family].get(run["mode"], MODES["torch"]["compile"] if family == "torch" else COMPILED)
@@ -199,7 +199,7 @@ def seconds_per_run(cell: Cell) -> float:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a campaign will cost: with the fewest blocks, and if every group needs the most."""
+    """Cost of a campaign: with the fewest blocks, and if every group needs the most."""
 
     runs: int
     seconds: float
@@ -209,7 +209,7 @@ class Cost:
     most_runs: int
     most_seconds: float
     most_bytes: int
-    """With a full log for every run."""
+    """Bytes with a full log for every run."""
     measured: int
     """Cells whose time was measured before; those of the others come from a model good to a factor of two."""
 

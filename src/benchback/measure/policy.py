@@ -5,16 +5,16 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar, runtime_checkable
 
 RERUN_TAGS = frozenset({"noise"})
-"""Tags of an attempt that is kept, but made again."""
+"""Tags that keep an attempt but make the slot run again."""
 MAX_TAGGED = 3
-"""Attempts with such tags after which a slot is left as it is: the first and two re-runs."""
+"""Most attempts with such tags at a slot: the first and two re-runs."""
 MAX_FAILED = 2
-"""Failures after which a slot is given up, so that a campaign always completes: the first and one retry."""
+"""Most failures of a slot, so that a campaign always completes: the first and one retry."""
 
 
 @runtime_checkable
 class Tried(Protocol):
-    """What the policy must know of an attempt."""
+    """The fields of an attempt that the policy needs."""
 
     @property
     def outcome(self) -> str: ...
@@ -27,25 +27,25 @@ Tries = TypeVar("Tries", bound=Tried)
 
 @dataclass(frozen=True)
 class Try:
-    """An attempt without what it measured."""
+    """An attempt without its record."""
 
     outcome: str
     tags: tuple[str, ...]
 
 
 def is_accepted(tried: Tried) -> bool:
-    """Whether an attempt settles its slot: ok, and nothing that asks for a re-run."""
+    """Whether an attempt settles its slot: ok, and no tag that asks for a re-run."""
     return tried.outcome == "ok" and not RERUN_TAGS & set(tried.tags)
 
 
 def is_closed(attempts: Sequence[Tried]) -> bool:
-    """Whether a slot needs no further attempt; being interrupted never counts."""
+    """Whether a slot needs no further attempt; interrupted attempts do not count."""
     tagged = sum(x.outcome == "ok" for x in attempts)
     failed = sum(x.outcome not in ("ok", "interrupted") for x in attempts)
     return any(is_accepted(x) for x in attempts) or tagged >= MAX_TAGGED or failed >= MAX_FAILED
 
 
 def accepted_attempt(attempts: Sequence[Tries]) -> Tries | None:
-    """The attempt that speaks for its slot: the accepted one, else the last ok one, else none."""
+    """The attempt that is the slot's result: the accepted one, else the last ok one, else None."""
     results = [x for x in attempts if x.outcome == "ok"]
     return next((x for x in results if is_accepted(x)), results[-1] if results else None)

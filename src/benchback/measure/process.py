@@ -24,15 +24,15 @@ from benchback.measure.worker import Job
 
 LOG_BYTES = 64 * 1024
 GRACE_S = 1.0
-"""Between asking a process to end and ending it."""
+"""Seconds between SIGTERM and SIGKILL."""
 TICK_S = 0.25
 STRAYS_S = 5.0
-"""For how long processes that a run left behind are hunted down."""
+"""Seconds to look for processes that a run left behind."""
 COMMAND = (sys.executable, "-m", "benchback.measure.worker")
 
 
 Tick = Callable[[], bool]
-"""Called a few times a second by what takes long; False ends it (Interrupted)."""
+"""Callback of long operations, called a few times a second; False ends them (Interrupted)."""
 
 
 class Interrupted(Exception):
@@ -41,7 +41,7 @@ class Interrupted(Exception):
 
 @dataclass
 class Ended:
-    """How a process ended, and what it said."""
+    """How a process ended, with its message and its log."""
 
     outcome: Outcome
     detail: str = ""
@@ -49,11 +49,11 @@ class Ended:
     duration_s: float = 0.0
     messages: list[dict[str, Any]] = field(default_factory=list)
     tags: tuple[str, ...] = ()
-    """What was not as it should be, for the attempt's record."""
+    """Irregularities, for the attempt's record."""
 
 
 Launch = Callable[[Cell, int, float, Tick], Ended]
-"""Runs a cell with a seed, at most so many seconds."""
+"""Runs a cell with a seed under a time limit in seconds."""
 
 
 def run_cell(
@@ -73,13 +73,13 @@ def run_cell(
 
 @contextlib.contextmanager
 def worker_variables(cell: Cell) -> Iterator[dict[str, str]]:
-    """The environment variables of a worker, whose caches are gone when the context ends."""
+    """The environment variables of a worker, whose caches are deleted when the context ends."""
     with tempfile.TemporaryDirectory(prefix="benchback-run-", ignore_cleanup_errors=True) as caches:
         yield machine.variables(cell.threads, caches, cell.device)
 
 
 def with_record(ended: Ended, parse: Callable[[Any], Record]) -> Ended:
-    """The same, once the message of a worker that says all went well is a record by `parse`; else garbled."""
+    """`ended` as it is, or garbled if the worker succeeded but `parse` refuses its message."""
     if ended.outcome != "ok":
         return ended
     try:
@@ -99,21 +99,21 @@ def supervise(
     tick: Tick,
     processors: int | None = None,
 ) -> Ended:
-    """Run `command FD` to its end, whatever it does, and say how it ended. Nothing it started survives it."""
-    starved, started = machine.out_of_memory_kills(), time.monotonic()
+    """Run `command FD` to its end and return how it ended. No process it started survives it."""
+    kills_before, started = machine.out_of_memory_kills(), time.monotonic()
     with isolated(command, variables, processors) as listener:
         listener.tell(job)
         listener.hang_up()
         in_time = listener.listen(started + timeout_s, tick)
-    ended = listener.ended(None if in_time else timeout_s, machine.out_of_memory_kills() > starved)
+    ended = listener.ended(None if in_time else timeout_s, machine.out_of_memory_kills() > kills_before)
     return replace(ended, duration_s=time.monotonic() - started, messages=listener.messages)
 
 
 @contextlib.contextmanager
 def isolated(command: Sequence[str], variables: dict[str, str], processors: int | None = None) -> Iterator["Listener"]:
-    """A process in a group of its own, listened to; nothing it started survives the context.
+    """A process in a group of its own with its Listener; no process it started survives the context.
 
-    Where several are open at once, the last one started must be the first to be closed.
+    Where several are open at once, they must be closed in reverse order.
     """
     adopt_orphans()
     known = {child.pid for child in psutil.Process().children()}
@@ -166,26 +166,26 @@ class Listener:
             self.selector.register(descriptor, selectors.EVENT_READ)
 
     def tell(self, text: str) -> None:
-        """Write to the process's input; one that died before it could listen has an exit code that says how."""
+        """Write to the process's input; if it has died already, its exit code says how."""
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.write(text.encode())
             self.process.stdin.flush()
 
     def hang_up(self) -> None:
-        """Say that nothing more will be told."""
+        """Close the process's input."""
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()
 
     def ask(self, request: Mapping[str, Any], deadline: float, tick: Tick) -> dict[str, Any] | None:
-        """The answer of a process that stays for more requests; None if there is none by the deadline, or it died."""
+        """The answer of a resident process; None if none arrives by the deadline, or it died."""
         self.tell(json.dumps(request) + "\n")
         self.listen(deadline, tick, lambda: bool(self.messages))
         return self.messages.pop() if self.messages and not self.garbled else None
 
     def listen(self, deadline: float, tick: Tick, enough: Callable[[], bool] = lambda: False) -> bool:
-        """Listen until there is enough, the process has ended or talks nonsense; False if the deadline came first."""
+        """Read until `enough`, the end of the process or a garbled message; False if the deadline came first."""
         while not enough() and self.process.poll() is None and not self.garbled:
             if time.monotonic() > deadline:
                 return False
@@ -198,7 +198,7 @@ class Listener:
         return True
 
     def read(self, timeout_s: float) -> bool:
-        """Take in what is there; whether there was anything."""
+        """Read the available bytes; whether there were any."""
         ready = self.selector.select(timeout_s)
         for key, _ in ready:
             piece = os.read(key.fd, 1 << 16)
@@ -211,14 +211,14 @@ class Listener:
         return bool(ready)
 
     def keep(self, piece: bytes) -> None:
-        """Append to the log, forgetting its beginning beyond the limit."""
+        """Append to the log, dropping its beginning beyond the limit."""
         self.log.append(piece)
         self.log_bytes += len(piece)
         while self.log_bytes - len(self.log[0]) >= LOG_BYTES:
             self.log_bytes -= len(self.log.popleft())
 
     def understand(self, piece: bytes) -> None:
-        """Take the message in it; after a second one, or what is none, listen no more."""
+        """Parse the message in these bytes; after a second or garbled one nothing more is parsed."""
         if self.garbled:
             return
         try:
@@ -230,13 +230,13 @@ class Listener:
             self.garbled = str(error)
 
     def drain(self) -> None:
-        """What is left in the pipes of a process that has ended; not for ever, if another still writes to them."""
+        """Read the rest of an ended process's pipes, for a limited time: another process may still write to them."""
         deadline = time.monotonic() + GRACE_S
         while self.selector.get_map() and self.read(0.0) and time.monotonic() < deadline:
             pass
 
     def log_text(self) -> str:
-        """The end of what it wrote to stdout and stderr, in at most LOG_BYTES of UTF-8 whatever it was."""
+        """The end of its stdout and stderr, at most LOG_BYTES of valid UTF-8."""
         text = b"".join(self.log)[-LOG_BYTES:].decode(errors="replace")
         return text.encode()[-LOG_BYTES:].decode(errors="ignore")
 
@@ -247,7 +247,7 @@ class Listener:
         return Ended(outcome, detail if timed_out_s is None else f"not done after {timed_out_s:g} s", log)
 
     def close(self) -> None:
-        """Give the pipes back."""
+        """Close the pipes."""
         self.hang_up()
         self.selector.close()
         os.close(self.frames)
@@ -262,7 +262,7 @@ def output_of(
     given: str = "",
     variables: Mapping[str, str] | None = None,
 ) -> str:
-    """What a command prints about what it is given; what it had printed, if the time was up before it ended.
+    """Output of a command for the given input; partial if the time limit came first.
 
     `tick` is called a few times a second; False ends it (Interrupted).
     """
@@ -283,16 +283,16 @@ def output_of(
 
 
 WHEN_ALONE = ("/bin/sh", "-c", 'read _; kill -s KILL -- "-$0"')
-"""Waits until nobody holds the other end of its input any more, then ends a group of processes."""
+"""Waits until its input is closed, by us or by our death, then ends a process group."""
 
 
 @contextlib.contextmanager
 def guarded(process: subprocess.Popen) -> Iterator[None]:
-    """End the process's group when the context ends, or when we do: also killed, we leave nothing of it running."""
+    """End the process's group when the context ends or when this process dies, even by SIGKILL."""
     quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     guard = None
     try:
-        # Detached (setsid): who ends the coordinator's group does not mean the guard.
+        # Detached (setsid), so that a signal to the coordinator's group does not end the guard.
         command = [*WHEN_ALONE, str(process.pid)]
         guard = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True, **quiet)
         yield
@@ -304,7 +304,7 @@ def guarded(process: subprocess.Popen) -> Iterator[None]:
 
 
 def end_group(process: subprocess.Popen) -> None:
-    """End the process and all that it started: ask, wait a moment, insist."""
+    """End the process and its group: SIGTERM, a moment to comply, then SIGKILL."""
     if process.poll() is None:
         _signal_group(process.pid, signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -319,14 +319,14 @@ def _signal_group(group: int, number: signal.Signals) -> None:
 
 
 def adopt_orphans() -> None:
-    """Ask the system to give us, not its first process, what loses its parent among our descendants."""
+    """Become the subreaper: orphans among our descendants become our children instead of init's."""
     if sys.platform == "linux":
         PR_SET_CHILD_SUBREAPER = 36
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def end_strays(known: Collection[int]) -> None:
-    """End all children but the known ones: orphans of a run that had left its group. Theirs come to us in turn."""
+    """End all children but the known ones: orphans of a run that left its group. Their children become ours in turn."""
     deadline = time.monotonic() + STRAYS_S
     while strays := [child for child in psutil.Process().children() if child.pid not in known]:
         for stray in strays:
@@ -339,22 +339,22 @@ def end_strays(known: Collection[int]) -> None:
 
 OUT_OF_MEMORY = ("MemoryError", "RESOURCE_EXHAUSTED", "OutOfMemoryError", "std::bad_alloc", "Cannot allocate memory")
 FRAMES_NOTE = "--------------------\nFor simplicity, JAX has removed its internal frames"
-"""What JAX writes after the message of an exception."""
+"""Start of the lines that JAX prints after an exception's message."""
 LAST_LINES = 5
 
 
 def classify(code: int, timed_out: bool, garbled: str, log: str, killed_for_memory: bool) -> tuple[Outcome, str]:
     """The outcome of a process, and one line that says why."""
     lines = [line.strip()[:300] for line in log.partition(FRAMES_NOTE)[0].splitlines() if line.strip()]
-    starved = [line for line in lines[-LAST_LINES:] if any(word in line for word in OUT_OF_MEMORY)]
+    memory_errors = [line for line in lines[-LAST_LINES:] if any(word in line for word in OUT_OF_MEMORY)]
     if timed_out:
         return "timeout", ""
     if garbled:
         return "garbled", garbled
     if killed_for_memory and code:
         return "memory", "killed by the system for want of memory"
-    if code and starved:
-        return "memory", starved[-1]
+    if code and memory_errors:
+        return "memory", memory_errors[-1]
     if code < 0:
         return "signal", f"ended by {signal_name(-code)}"
     if code:

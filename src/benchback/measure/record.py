@@ -1,4 +1,4 @@
-"""What is measured and what came of it: plain frozen data, JSON in and out. Imports no framework."""
+"""Cells, slots, records and attempts: plain frozen data, to and from JSON. Imports no framework."""
 
 import hashlib
 import json
@@ -15,11 +15,11 @@ Division = Literal["matched", "idiomatic"]
 """`matched`: same maths, same sync points, same metrics fetched. `idiomatic`: each framework's best style."""
 Outcome = Literal["ok", "error", "signal", "timeout", "memory", "garbled", "interrupted"]
 """How an attempt ended: `error` is a non-zero exit, `signal` a crash or kill, `memory` the system's out-of-memory
-killer or an allocation failure, `garbled` a worker whose messages were not understood, `interrupted` the user."""
+killer or an allocation failure, `garbled` a worker whose messages could not be parsed, `interrupted` the user."""
 
 Kind = Literal["training", "peer", "operations"]
-"""Which program does the work of a cell: `training` the worker, on a `Run`; `peer` a program of another library in a
-virtual environment of its own; `operations` one process per backend, which takes turns with the others."""
+"""Which program runs a cell: `training` the worker, on a `Run`; `peer` a program of another library in a
+virtual environment of its own; `operations` one process per backend, run in turn."""
 
 EXECUTION = ("backend", "mode", "unit", "chunk")
 """Fields of a run that say how it is executed, not what is computed: the axes on which runs are compared."""
@@ -31,17 +31,17 @@ def canonical(value: Any) -> str:
 
 
 def digest(value: Any) -> str:
-    """A short name that depends on nothing but the value."""
+    """A short hash of the value."""
     return hashlib.sha256(canonical(value).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One thing to measure: everything that determines a run but its seed."""
+    """One configuration to measure: everything that determines a run except its seed."""
 
     run: Mapping[str, Any]
-    """Every field of a `Run`, flat and resolved, without the seed; of another kind whatever its program is told, with
-    at least `variant`, who does the work, and `env`."""
+    """Every field of a `Run`, flat and resolved, without the seed; for other kinds the input of their program, with
+    at least `variant`, the name of the implementation, and `env`."""
     timing: Timing = "async"
     threads: int = 1
     device: str = "cpu"
@@ -63,7 +63,7 @@ class Cell:
     def group(self) -> str:
         """Cells of one group do the same work; they are run in blocks and compared with each other.
 
-        Of the environment only the name counts: its twins in other suites are how the work is done, not what it is.
+        Of the environment only the name counts: the suite is part of how the work is done, not of what it is.
         """
         execution = EXECUTION if self.kind == "training" else ("variant",)
         work = {name: x for name, x in self.run.items() if name not in execution}
@@ -72,7 +72,7 @@ class Cell:
 
     @property
     def variant(self) -> str:
-        """Who does the work, for people: `linen/jit/phase`, or a peer's name; the copy of an A/A pair has a prime.
+        """Name of the implementation: `linen/jit/phase`, or a peer's name; the copy of an A/A pair has a prime.
 
         An environment that has twins in other suites is gymnax's, or else gymnasium's, unless it says otherwise:
         `pytorch/compile/phase on torch`.
@@ -123,7 +123,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Record:
-    """What a worker measured: every sample, nothing summarised."""
+    """The measurements of a worker: every sample, nothing summarised."""
 
     samples: Mapping[str, list[float | None]]
     """One value per call of the program: total_s, rollout_s, update_s (sync only), compiles, host_syncs, transfers,
@@ -131,11 +131,11 @@ class Record:
     marks: Mapping[str, float]
     """Seconds since the process was started: imported, built, initialised, first_call, finished."""
     ledger: Mapping[str, Any]
-    """What was done, for fairness: parameters, optimiser_steps, env_steps_per_call, dtype, matmul_precision, threads,
-    sync points, compiles, versions, device, seed, cache state; of an environment that lives in Python, what crossed to
-    it and back in a call, and its share of the time. Ledgers of compared runs must agree."""
+    """What the run did; must agree between compared runs: parameters, optimiser_steps, env_steps_per_call, dtype,
+    matmul_precision, threads, sync points, compiles, versions, device, seed, cache state; of a Python environment, the
+    transfers to it and back in a call, and its share of the time."""
     memory: Mapping[str, float]
-    """peak_rss_bytes, and peak_device_bytes where the device tells."""
+    """peak_rss_bytes, and peak_device_bytes where the device reports it."""
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "Record":
@@ -156,13 +156,13 @@ class Attempt:
     """UTC, ISO 8601."""
     duration_s: float
     detail: str = ""
-    """One line: why it is not ok."""
+    """One line that says why it is not ok."""
     log: str = ""
     """The last 64 kB of what the worker wrote to stdout and stderr."""
     tags: tuple[str, ...] = ()
-    """What was not as it should be: noise, canary, in-process, ... A tagged attempt is kept, and re-run."""
+    """Irregularities: noise, canary, in-process, ... A tagged attempt is kept, and re-run."""
     noise: Mapping[str, float] = field(default_factory=dict)
-    """What else the machine did meanwhile: steal, pressure, throttling, load of other processes."""
+    """Machine noise during the run: steal, pressure, throttling, load of other processes."""
     record: Record | None = None
     """Present when the outcome is ok."""
 

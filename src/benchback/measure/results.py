@@ -1,4 +1,4 @@
-"""What came of a campaign's slots: the attempts that settled them, and the time of an iteration in each."""
+"""Results of a campaign: the accepted attempt of each slot, and its time per iteration."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from benchback.measure.store import Store, open_store
 
 
 def open_trainings(path: Path) -> Store:
-    """The store at `path`, read-only; refused unless its cells are trainings, which is what reports are about."""
+    """The store at `path`, read-only; refused unless its cells are trainings."""
     store = open_store(path, readonly=True)
     try:
         kinds = sorted({cell.kind for cell in store.cells().values()} - {"training"})
@@ -34,7 +34,7 @@ def results(store: Store) -> list[tuple[Slot, Attempt]]:
 
 
 def latest(store: Store) -> list[tuple[Slot, Attempt]]:
-    """Of the last stratum, every slot that was tried with its accepted attempt, or else the first that failed."""
+    """Every tried slot of the last stratum with its accepted attempt, else its first failed one."""
     tries, stratum = _attempts_by_slot(store), len(store.strata()) - 1
     tried = [slot for slot in store.slots() if slot.stratum == stratum and slot.id in tries]
     return [(slot, accepted_attempt(tries[slot.id]) or tries[slot.id][0]) for slot in tried]

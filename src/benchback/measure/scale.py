@@ -19,13 +19,13 @@ from benchback.measure.store import Store
 from benchback.measure.study import Product, Study
 
 AXES = {"envs": (1, 4, 16, 64, 256, 1024, 4096), "width": (16, 64, 256, 1024), "threads": (1, 2, 4, 8, 16, 32, 64)}
-"""What can be varied; of the threads, those that this process has processors for."""
+"""The axes and their values; thread counts up to this process's processors."""
 BASE = {"envs": 64, "width": 64, "threads": 1}
 ITERATIONS = 6
 WARM_UP_CALLS = 2
 TIMEOUT_S = 900.0
 KNEE = 0.8
-"""The knee is the smallest value that gives this part of the best throughput: beyond it more buys little."""
+"""The knee is the smallest value that gives this part of the best throughput: beyond it returns diminish."""
 FIXED = {"num_steps": 64, "num_epochs": 4, "num_minibatches": 4, "num_iterations": ITERATIONS, "timing": "sync"}
 FIGURES = ("steps_per_s", "rollout_steps_per_s", "update_steps_per_s", "peak_rss_bytes")
 
@@ -75,12 +75,12 @@ def fields_at(backend: str, env: str, at: Mapping[str, int]) -> dict[str, Any]:
 
 
 def value_at(cell: Cell, axis: str) -> int:
-    """Where a cell stands on an axis."""
+    """The value of a cell on an axis."""
     return {"envs": cell.run["num_envs"], "width": cell.run["hidden_sizes"][0], "threads": cell.threads}[axis]
 
 
 def rows(store: Store, study: Study) -> list[dict[str, Any]]:
-    """One row per run and axis: where, how fast, how much memory, or why not."""
+    """One row per run and axis: value, throughput and memory, or why it failed."""
     tried: dict[str, list[tuple[int, Attempt]]] = {}
     for slot, attempt in latest(store):
         tried.setdefault(slot.cell, []).append((slot.block, attempt))
@@ -109,14 +109,14 @@ def measured(record: Record) -> dict[str, float]:
 
 
 def summarise(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One line per point: medians over blocks with their range, and whether the knee lies there."""
+    """One line per point: medians over blocks with their range, and whether it is the knee."""
     lines = []
     for backend, axis in dict.fromkeys((row["backend"], row["axis"]) for row in rows):
         mine = sorted((r for r in rows if (r["backend"], r["axis"]) == (backend, axis)), key=lambda r: r["value"])
         values = dict.fromkeys(row["value"] for row in mine)
         points = [line_of(backend, axis, value, [r for r in mine if r["value"] == value]) for value in values]
-        bend = knee(points)
-        lines += [line | {"knee": line["value"] == bend} for line in points]
+        knee_value = knee(points)
+        lines += [line | {"knee": line["value"] == knee_value} for line in points]
     return lines
 
 

@@ -1,7 +1,7 @@
-"""The layout of a campaign store: tables, append-only triggers, migrations, and the seal on every row.
+"""The layout of a campaign store: tables, append-only triggers, migrations, and a checksum on every row.
 
 A new store is an empty file with all migrations applied, so the layout is written down once. A migration is
-never edited after its release: stores out there were written by it.
+never edited after its release: existing stores were written by it.
 """
 
 import hashlib
@@ -13,15 +13,15 @@ from benchback.errors import InputError
 from benchback.measure.record import canonical
 
 APPLICATION_ID = 0x42424B31
-"""Says in the file's header that it is ours: `BBK1`."""
+"""SQLite application id of a store, in the file's header: `BBK1`."""
 
 
 class Damaged(InputError):
-    """What was read is not what was written. It is never returned."""
+    """The data read is not what was written; it is never returned."""
 
 
 def _guarded(table: str, *keys: str) -> tuple[str, ...]:
-    """Triggers that refuse to change, delete or replace a row, whoever writes to the file."""
+    """Triggers that refuse to change, delete or replace a row, for any program that writes to the file."""
     abort = f"SELECT RAISE(ABORT, '{table} is append-only')"
     same = " OR ".join(f"({key}) = ({', '.join(f'NEW.{column}' for column in key.split(', '))})" for key in keys)
     return (
@@ -55,7 +55,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             payload BLOB NOT NULL, checksum TEXT NOT NULL, UNIQUE (slot, number)) STRICT""",
         """CREATE TABLE canary (
             id INTEGER PRIMARY KEY AUTOINCREMENT, body TEXT NOT NULL, checksum TEXT NOT NULL) STRICT""",
-        # The only table whose rows change. AUTOINCREMENT makes the fence grow even when rows are deleted.
+        # The only mutable table. AUTOINCREMENT makes the fence grow even when rows are deleted.
         """CREATE TABLE lease (
             fence INTEGER PRIMARY KEY AUTOINCREMENT, slot TEXT NOT NULL UNIQUE REFERENCES schedule (slot),
             owner TEXT NOT NULL, expires_at REAL NOT NULL) STRICT""",
@@ -108,14 +108,14 @@ def migrate(connection: sqlite3.Connection, target: int = VERSION) -> None:
 
 
 def checksum(table: str, row: Mapping[str, Any]) -> str:
-    """SHA-256 over everything a row says, and the table it says it in."""
+    """SHA-256 of a row's values and its table's name."""
     payload = row.get("payload", b"")
     words = canonical([table, *(row[name] for name in SEALED[table] if name != "payload")])
     return hashlib.sha256(words.encode() + b"\0" + payload).hexdigest()
 
 
 def insert(connection: sqlite3.Connection, table: str, row: Mapping[str, Any]) -> None:
-    """Append a row under its checksum."""
+    """Append a row with its checksum."""
     columns = SEALED[table]
     places = ", ".join("?" * (len(columns) + 1))
     values = [*(row[name] for name in columns), checksum(table, row)]
@@ -123,7 +123,7 @@ def insert(connection: sqlite3.Connection, table: str, row: Mapping[str, Any]) -
 
 
 def layout(connection: sqlite3.Connection) -> list[tuple[str | None, ...]]:
-    """Every table, index and trigger of the file, in words."""
+    """Type, name, table and SQL of every table, index and trigger of the file."""
     return connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY type, name").fetchall()
 
 
@@ -141,7 +141,7 @@ def check_layout(connection: sqlite3.Connection) -> None:
 def keys(connection: sqlite3.Connection, table: str) -> list[int]:
     """Ids of all rows, in the order they were appended; Damaged if one is missing."""
     appended = "coalesce((SELECT seq FROM sqlite_sequence WHERE name = ?), 0)"
-    # One statement, one moment: a row appended meanwhile by another program is in both answers or in neither.
+    # One statement reads one snapshot: a row appended meanwhile by another program is in both results or in neither.
     query = f"SELECT 0, {appended} UNION ALL SELECT 1, id FROM {table} ORDER BY 1, 2"
     (_, count), *rows = connection.execute(query, (table,)).fetchall()
     found = [key for _, key in rows]

@@ -1,7 +1,7 @@
-"""The campaign store: one SQLite file that says what shall be run, who is running it, and what came of it.
+"""The campaign store: one SQLite file with the schedule, the leases on its slots, and the finished attempts.
 
 Guarantees: what `finish` returned from is on disk; a finished attempt is never changed or deleted; a slot is
-worked on by one owner at a time, and one who comes late is refused; what is read is what was written, or an error.
+leased to one owner at a time, and a late owner is refused; a read returns what was written, or raises.
 Nothing derived is stored: which slots are open follows from the attempts.
 """
 
@@ -30,11 +30,11 @@ from benchback.measure.schema import Damaged
 __all__ = ["Counts", "Damaged", "Event", "Fenced", "Lease", "Store", "create", "open_store"]
 
 MAX_PAYLOAD_BYTES = 1 << 30
-"""No attempt unpacks to more; a file that says otherwise is not ours."""
+"""Largest size of an unpacked attempt; a larger one is refused as damaged."""
 
 
 class Fenced(Exception):
-    """The lease was taken over by another owner; what this one measured must not be stored."""
+    """The lease was taken over by another owner; the late attempt must not be stored."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Counts:
-    """Where a campaign stands, in slots."""
+    """Progress of a campaign, in slots."""
 
     total: int
     ok: int
@@ -72,7 +72,7 @@ class Counts:
 
     @property
     def open(self) -> int:
-        """To be run."""
+        """Slots still to be run."""
         return self.total - self.ok - self.failed - self.running
 
 
@@ -83,7 +83,7 @@ def create(
     slots: Sequence[Slot],
     clock: Callable[[], float] = time.time,
 ) -> "Store":
-    """A new store with its whole schedule, complete or not there at all; refused if something is there already.
+    """A new store with its whole schedule, created atomically; refused if the file exists.
 
     `campaign["fingerprint"]` becomes stratum 0.
     """
@@ -94,7 +94,7 @@ def create(
         draft.unlink(missing_ok=True)
         with explained(path):
             _write(draft, campaign, cells, slots)
-        # Unlike a rename, a link refuses to replace what another has put there meanwhile.
+        # Unlike a rename, a link fails if another program has created the file meanwhile.
         os.link(draft, path)
     except FileExistsError:
         _check_free(path)
@@ -111,7 +111,7 @@ def _check_free(path: Path) -> None:
         raise InputError(f"{path.parent} is not a folder; create it, or choose another place for the store")
     if os.path.lexists(path):
         raise InputError(f"{path} exists; choose another name, or continue the campaign it holds")
-    # SQLite would replay the log of a store that was removed onto the new one.
+    # SQLite would replay a removed store's leftover log onto the new one.
     for left in (Path(f"{path}-wal"), Path(f"{path}-journal")):
         if left.exists():
             raise InputError(f"{left} is left of a store that was removed; remove it too, or choose another name")
@@ -128,14 +128,14 @@ def _write(path: Path, campaign: Mapping[str, Any], cells: Sequence[Cell], slots
             for cell in cells:
                 schema.insert(connection, "cell", {"name": cell.id, "body": canonical(cell.to_dict())})
             _append_slots(connection, slots)
-        # Closing would write the log into the file as well, but say nothing where the disk has no room for it.
+        # Closing would write the log into the file too, but without an error when the disk is full.
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     finally:
         connection.close()
 
 
 def _make_durable(folder: Path) -> None:
-    """Have the name of a new file survive a loss of power."""
+    """Sync the folder, so that the name of a new file survives a power loss."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -145,9 +145,9 @@ def _make_durable(folder: Path) -> None:
 
 
 def open_store(path: Path, *, readonly: bool = False, clock: Callable[[], float] = time.time) -> "Store":
-    """The store at `path`, brought to the present layout; what is not a sound store of ours is refused.
+    """The store at `path`, migrated to the present layout; a file that is not a sound store is refused.
 
-    Read-only leaves the file untouched: an older layout is brought up to date in memory.
+    Read-only leaves the file unchanged: an older layout is migrated in memory.
     """
     connection = open_file(path, readonly=readonly)
     try:
@@ -176,11 +176,11 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the connection."""
         self.connection.close()
 
     def campaign(self) -> dict[str, Any]:
-        """What `create` was given."""
+        """The campaign that `create` was given."""
         rows = self._bodies("campaign")
         if not rows:
             raise Damaged(f"{self.path} holds no campaign; restore it from a copy")
@@ -195,16 +195,16 @@ class Store:
         return sorted((_slot(row) for row in self._rows("schedule")), key=lambda slot: slot.order)
 
     def add_slots(self, slots: Sequence[Slot]) -> None:
-        """Append to the schedule: new slots come after all there are."""
+        """Append to the schedule: new slots come after all existing ones."""
         with transaction(self.connection, self.path):
             _append_slots(self.connection, slots)
 
     def strata(self) -> list[dict[str, Any]]:
-        """Fingerprints of the machine states; the place in the list is the stratum's number."""
+        """Fingerprints of the machine states, indexed by stratum."""
         return self._bodies("stratum")
 
     def add_stratum(self, fingerprint: Mapping[str, Any], slots: Sequence[Slot] = ()) -> int:
-        """Number of a new machine state, never pooled with the others; it comes with its slots or not at all."""
+        """Number of a new machine state, never pooled with the others; added atomically with its slots."""
         with transaction(self.connection, self.path):
             number = self.connection.execute("SELECT count(*) FROM stratum").fetchone()[0]
             if any(slot.stratum != number for slot in slots):
@@ -214,26 +214,26 @@ class Store:
         return number
 
     def canaries(self) -> list[dict[str, Any]]:
-        """What the canary measured, oldest first."""
+        """Times of the canaries, oldest first."""
         return self._bodies("canary")
 
     def add_canary(self, measured: Mapping[str, Any]) -> None:
-        """Keep what the canary measured around a block."""
+        """Store the canary's times around a block."""
         self._append("canary", measured)
 
     def events(self) -> list[Event]:
-        """What happened to the campaign, oldest first."""
+        """Events of the campaign, oldest first."""
         return [Event(**fields) for fields in self._bodies("event")]
 
     def add_event(self, kind: str, detail: Any) -> None:
-        """Keep something worth knowing; `detail` is any JSON value."""
+        """Store an event; `detail` is any JSON value."""
         at = datetime.fromtimestamp(self.clock(), UTC).isoformat(timespec="milliseconds")
         self._append("event", {"at": at, "kind": kind, "detail": detail})
 
     def lease(self, owner: str, lease_s: float, stratum: int | None = None) -> Lease | None:
         """The next open slot, of one stratum or of any, for this owner alone; None when there is none now.
 
-        A slot whose lease has run out is open: its owner is taken for dead, and fenced off if it is not.
+        A slot whose lease has expired is open: its owner is presumed dead, and fenced off if it is not.
         """
         with transaction(self.connection, self.path):
             leased = self._leased()
@@ -249,24 +249,24 @@ class Store:
         return None
 
     def renew(self, lease: Lease, lease_s: float) -> None:
-        """Let it run for `lease_s` from now; raises Fenced when the lease is lost."""
+        """Extend the lease to `lease_s` from now; raises Fenced when the lease is lost."""
         with transaction(self.connection, self.path):
             self._held("UPDATE lease SET expires_at = ? WHERE fence = ?", lease, self.clock() + lease_s)
 
     def release(self, lease: Lease) -> None:
-        """Give the slot back with nothing stored; a lease that is lost already is nobody's loss."""
+        """Release the slot with nothing stored; no effect if the lease is already lost."""
         with transaction(self.connection, self.path), suppress(Fenced):
             self._held("DELETE FROM lease WHERE fence = ?", lease)
 
     def forget(self, is_gone: Callable[[str], bool]) -> None:
-        """Give back the slots of owners that are gone, without waiting for their leases to run out."""
+        """Release the slots of owners that are gone, without waiting for their leases to expire."""
         with transaction(self.connection, self.path):
             owners = {name for (name,) in self.connection.execute("SELECT DISTINCT owner FROM lease")}
             for name in filter(is_gone, owners):
                 self.connection.execute("DELETE FROM lease WHERE owner = ?", (name,))
 
     def finish(self, lease: Lease, attempt: Attempt) -> None:
-        """Store the attempt for good and give the slot back; raises Fenced when the lease is lost."""
+        """Store the attempt and release the slot; raises Fenced when the lease is lost."""
         if (attempt.slot, attempt.number) != (lease.slot.id, lease.number):
             raise ValueError(
                 f"the lease is of {lease.slot.id} number {lease.number}, not {attempt.slot} {attempt.number}"
@@ -286,7 +286,7 @@ class Store:
         return map(_unpacked, self._verified("attempt", keys))
 
     def progress(self, stratum: int | None = None) -> Counts:
-        """Where the campaign stands, or one stratum of it."""
+        """Progress of the campaign, or of one stratum of it."""
         with explained(self.path):
             leased = patiently(self._leased, self.path)
             slots = patiently(lambda: list(self._tries(stratum)), self.path)
@@ -311,7 +311,7 @@ class Store:
             yield key, [_tried(outcome, tags) for _, outcome, tags in group if outcome is not None]
 
     def _held(self, statement: str, lease: Lease, *values: Any) -> None:
-        """Act on a lease that is still held."""
+        """Run a statement on a lease that is still held; raises Fenced if it is lost."""
         if not self.connection.execute(statement, (*values, lease.fence)).rowcount:
             raise Fenced(f"{lease.slot.id}: the lease ran out and another owner took over; this attempt is not stored")
 
@@ -329,7 +329,7 @@ class Store:
         return self._verified(table, keys)
 
     def _verified(self, table: str, keys: Sequence[int]) -> Iterator[dict[str, Any]]:
-        # One query per row: no statement stays open while the caller does something else with the store.
+        # One query per row: no statement stays open while the caller uses the store.
         for key in keys:
             with explained(self.path):
                 row = patiently(partial(schema.row_at, self.connection, table, key), self.path)
@@ -355,7 +355,7 @@ def _slot(row: Mapping[str, Any]) -> Slot:
 
 @lru_cache(maxsize=1024)
 def _tried(outcome: str, tags: str) -> Try:
-    """One of the few kinds of try there are; leasing a slot looks at thousands."""
+    """The policy's view of an attempt, cached: leasing a slot reads thousands and few are distinct."""
     try:
         tried = Try(outcome, tuple(json.loads(tags)))
     except (ValueError, TypeError):
@@ -369,14 +369,14 @@ COLUMNS = ("slot", "number", "outcome", "tags")
 
 
 def _packed(attempt: Attempt) -> dict[str, Any]:
-    """An attempt as a row: what `lease` must know in columns, the rest compressed."""
+    """An attempt as a row: the fields that `lease` needs as columns, the rest compressed."""
     fields = asdict(attempt)
     row = {name: fields.pop(name) for name in COLUMNS}
     return row | {"tags": canonical(row["tags"]), "payload": zlib.compress(canonical(fields).encode())}
 
 
 def _unpacked(row: Mapping[str, Any]) -> Attempt:
-    """The inverse of `_packed`, of a row whose checksum was right."""
+    """The inverse of `_packed`, for a verified row."""
     fields = {name: row[name] for name in COLUMNS}
     unpack = zlib.decompressobj()
     try:

@@ -1,8 +1,8 @@
-"""What to measure, as data: a study is a few declarative products that expand to cells in a fixed order.
+"""Studies: declarative products of axes that expand to cells in a fixed order.
 
 Studies that come with the package are Python data modules in `benchback/measure/studies/`, one `STUDY` each, so that an
-installed package finds them; a user's own is a YAML file with the same fields. A study that exists has been checked:
-each of its cells can run. Nothing here runs anything, and no framework is imported.
+installed package finds them; a user's own is a YAML file with the same fields. A constructed study has been checked:
+each of its cells can run. Nothing is run here, and no framework is imported.
 """
 
 import math
@@ -27,10 +27,10 @@ Order = Literal["protocol", "original"]
 Device = Literal["cpu", "gpu"]
 
 FEWEST_ITERATIONS = 3
-"""No scaled run is shorter: one iteration that compiles, and two to see that the next does not."""
+"""Fewest iterations of a scaled run: one that compiles, and two to see that the next does not."""
 MOST_CELLS = 10_000
 MOST_BYTES = 32 * 1024
-"""Of a YAML study."""
+"""Largest size of a YAML study."""
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 LONGEST_LABEL = 100
 LONGEST_DESCRIPTION = 2000
@@ -46,7 +46,7 @@ class Product:
     axes: Mapping[str, Sequence[Any]]
     """Field -> its values. Where a value is a mapping, it sets several fields at once and the axis's name is free."""
     label: str = "main"
-    """What the entries are for; shown beside them."""
+    """Purpose of the entries; shown beside them."""
     fixed: Mapping[str, Any] = field(default_factory=dict)
     """Fields that all entries share."""
     devices: tuple[str, ...] = get_args(Device)
@@ -72,18 +72,18 @@ class Entry:
     label: str
     cell: Cell
     published: Mapping[str, str] = field(default_factory=dict)
-    """What earlier work called it, e.g. framework and compile."""
+    """Its name in earlier work, e.g. framework and compile."""
 
 
 @dataclass(frozen=True)
 class Study:
-    """Everything that determines what is measured; how long and on which machine is found out when it runs."""
+    """Everything that determines what is measured, except the machine."""
 
     name: str
     products: tuple[Product, ...]
     description: str = ""
     min_blocks: int = 5
-    """Blocks of every group before anything is decided."""
+    """Blocks of every group before the stopping rule applies."""
     max_blocks: int = 30
     """Blocks after which a group stops, precise or not."""
     precision: float = 0.02
@@ -94,9 +94,9 @@ class Study:
     repeats: int = 1
     """Passes through the list in the original order."""
     aa: bool = True
-    """Carry an A/A pair: two copies of one cell, which must come out equal. Not in the original order."""
+    """Include an A/A pair: two copies of one cell, which must come out equal. Not in the original order."""
     rerun_noisy: bool = True
-    """Run again, at most twice, what ran while the machine was noisy; otherwise it is tagged and kept."""
+    """Repeat, at most twice, runs made while the machine was noisy; otherwise they are tagged and kept."""
     device: Device = "cpu"
     threads: int = 1
     scale: float = 1.0
@@ -104,7 +104,7 @@ class Study:
     only: tuple[int, ...] | None = None
     """Indices of the entries that are kept, see `select`; all of them if None."""
     kind: Kind = "training"
-    """Which program does the cells. Of a kind that is no training, the entries are taken as they are."""
+    """Which program runs the cells. Entries of other kinds than training are not checked."""
 
     def __post_init__(self) -> None:
         _check_settings(self)
@@ -113,7 +113,7 @@ class Study:
 
     @property
     def comparable(self) -> bool:
-        """Whether its figures may stand beside those of the full study."""
+        """Whether its results may be compared with those of the full study."""
         return self.scale == 1.0
 
     @cached_property
@@ -126,12 +126,12 @@ class Study:
 
     @property
     def cells(self) -> tuple[Cell, ...]:
-        """The distinct things to measure, in order of first mention: entries of two labels may share one."""
+        """The distinct cells, in order of first mention: entries of two labels may share one."""
         return tuple({entry.cell.id: entry.cell for entry in self.entries}.values())
 
     @property
     def id(self) -> str:
-        """Depends on what is measured and in which kind of order; not on words, nor on when to stop."""
+        """Hash of what is measured and of the kind of order; independent of descriptions and stopping rule."""
         return digest([self.name, self.order, self.aa, [[entry.label, entry.cell.id] for entry in self.entries]])
 
     def to_dict(self) -> dict[str, Any]:
@@ -216,7 +216,7 @@ def _entry(study: Study, index: int, label: str, row: Mapping[str, Any]) -> Entr
     published = row.pop("published", {})
     settings = {"threads": study.threads, "device": study.device} | {k: row.pop(k) for k in SETTINGS if k in row}
     if row.get("unit") != "chunk":
-        row.pop("chunk", None)  # it means nothing there, and must not tell equal cells apart
+        row.pop("chunk", None)  # it has no effect there, and must not make equal cells distinct
     try:
         _check_cell(settings, row, published)
         fields = _resolved(study, row)
@@ -227,7 +227,7 @@ def _entry(study: Study, index: int, label: str, row: Mapping[str, Any]) -> Entr
 
 
 def _resolved(study: Study, row: Mapping[str, Any]) -> dict[str, Any]:
-    """Every field of a training but its seed; what a program of another kind is told is its own business."""
+    """Every field of a training except its seed; the input of other kinds is taken as it is."""
     if study.kind != "training":
         return dict(row)
     flat = Run.from_dict(_shortened(row, study.scale)).to_dict()
@@ -318,7 +318,7 @@ def _check_duplicates(entries: Sequence[Entry]) -> None:
 
 
 def _check_text(what: str, text: Any, longest: int) -> None:
-    """Words that are shown to people: no control characters, none that change the direction of reading."""
+    """Refuse control characters, and those that change the reading direction, in text shown to people."""
     if not isinstance(text, str):
         raise InputError(f"{what}={_shown(text)} must be words")
     if len(text) > longest:
@@ -329,7 +329,7 @@ def _check_text(what: str, text: Any, longest: int) -> None:
 
 
 def _shown(value: Any) -> str:
-    """A value in one short line, whatever it is."""
+    """Any value as one short line."""
     text = ascii(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
 
@@ -345,7 +345,7 @@ def _read(path: Path) -> Study:
         reason = str(error).removeprefix(f"--config {path}: ").removeprefix(f"study {path}: ")
         raise InputError(f"study {path}: {reason}") from None
     except (RecursionError, TypeError, ValueError) as error:
-        # What the YAML library itself stumbles over: nesting, keys that are lists, dates that do not exist.
+        # Errors of the YAML library itself: deep nesting, keys that are lists, dates that do not exist.
         raise InputError(f"study {path}: not plain YAML ({' '.join(str(error).split())[:200]})") from None
     if read.kind != "training":
         raise InputError(f"study {path}: kind={read.kind} has a verb of its own; leave it out to study trainings")
@@ -366,7 +366,7 @@ def _product(given: Any) -> Product:
 
 
 def _fields(cls: type, what: str, given: Mapping[str, Any], apart: Sequence[str] = ()) -> dict[str, Any]:
-    """The given values checked by the fields of `cls`; `apart` are known but not given here."""
+    """The given values checked against the fields of `cls`; names in `apart` may be missing."""
     known = {f.name: f for f in fields(cls)}
     for name in given:
         if name not in known:
@@ -379,7 +379,7 @@ def _fields(cls: type, what: str, given: Mapping[str, Any], apart: Sequence[str]
 
 
 def _plain(value: Any) -> Any:
-    """The same with lists for tuples."""
+    """The value with lists for tuples."""
     if isinstance(value, Mapping):
         return {name: _plain(x) for name, x in value.items()}
     return [_plain(x) for x in value] if isinstance(value, list | tuple) else value

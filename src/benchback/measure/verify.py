@@ -1,4 +1,4 @@
-"""Whether a store can be believed: every row against its checksum, every run against those it is compared with."""
+"""Checks a store: every row against its checksum, every run against those it is compared with."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,12 +21,12 @@ COMPARED = frozenset({
     "config", "host_env", "env_transfers_per_call", "env_bytes_per_call", "env_share",
 })
 # fmt: on
-"""Fields of a ledger in which compared runs may differ: the axes of comparison and what follows from them."""
+"""Fields of a ledger in which compared runs may differ: the axes of comparison and fields derived from them."""
 
 
 @dataclass(frozen=True)
 class Disagreement:
-    """A field in which the ledgers of two compared runs differ though it is no axis of comparison."""
+    """A field other than an axis of comparison in which the ledgers of two compared runs differ."""
 
     first: str
     second: str
@@ -35,9 +35,9 @@ class Disagreement:
 
 
 def verify(path: Path) -> list[str]:
-    """Everything that is wrong with a store, a line each; empty when it can be believed. The file is not changed.
+    """Every problem of a store, a line each; empty if it is sound. The file is not changed.
 
-    What the rows say is only looked at once all of them are what was written.
+    The content of rows is only checked if all checksums are right.
     """
     try:
         with open_store(path, readonly=True) as store:
@@ -49,7 +49,7 @@ def verify(path: Path) -> list[str]:
 
 
 def _damage(store: Store) -> Iterator[str]:
-    """Rows that are gone, lead nowhere, or are not what was written."""
+    """Rows that are missing, refer to missing rows, or fail their checksum."""
     for (finding,) in store.connection.execute("PRAGMA quick_check(10)").fetchall():
         if finding != "ok":
             yield f"the file is damaged: {finding}"
@@ -68,7 +68,7 @@ def _damage(store: Store) -> Iterator[str]:
 
 
 def _contradictions(store: Store) -> Iterator[str]:
-    """What the rows say that cannot be, or must not be compared."""
+    """Rows that contradict each other or must not be compared."""
     cells, slots = store.cells(), store.slots()
     for name, cell in cells.items():
         if cell.id != name:
@@ -87,7 +87,7 @@ def _contradictions(store: Store) -> Iterator[str]:
 
 
 def _seeds(cells: Mapping[str, Cell], slots: Sequence[Slot]) -> Iterator[str]:
-    """A seed belongs to one block of a cell, and all variants of the block have it."""
+    """Violations of: a seed belongs to one block of a cell, and all variants of the block share it."""
     of_cell: dict[tuple[str, int, int], str] = {}
     of_block: dict[tuple[str, int, int], Slot] = {}
     for slot in slots:
@@ -100,7 +100,7 @@ def _seeds(cells: Mapping[str, Cell], slots: Sequence[Slot]) -> Iterator[str]:
 
 
 def _history(slot: Slot, attempts: Sequence[Attempt]) -> Iterator[str]:
-    """The attempts at one slot: counted, none after it was closed, a record with every ok and its seed the slot's."""
+    """Problems of a slot's attempts: numbering, attempts after it was closed, missing records, wrong seeds."""
     for number, attempt in enumerate(attempts):
         if attempt.number != number:
             yield f"{_name(attempt)} should have number {number}"
@@ -114,7 +114,7 @@ def _history(slot: Slot, attempts: Sequence[Attempt]) -> Iterator[str]:
 
 
 def disagreements(ledgers: Mapping[str, Mapping[str, Any]]) -> list[Disagreement]:
-    """What keeps runs from being compared: fields in which a ledger differs from the first one."""
+    """Fields in which a ledger differs from the first one, so that the runs cannot be compared."""
     names = list(ledgers)
     works = [_work(ledgers[name]) for name in names]
     found = []
@@ -127,7 +127,7 @@ def disagreements(ledgers: Mapping[str, Mapping[str, Any]]) -> list[Disagreement
 
 
 def _work(ledger: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a ledger that compared runs share; calls are counted in iterations, whatever a call covers."""
+    """The part of a ledger that compared runs share; calls are converted to iterations."""
     length = ledger.get("iterations_per_call", 1)
     work = {name: x for name, x in ledger.items() if name not in COMPARED}
     if "calls" in work:

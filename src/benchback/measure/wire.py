@@ -1,4 +1,4 @@
-"""Messages from worker to coordinator over a pipe: framed JSON that is either understood exactly or not at all.
+"""Messages from worker to coordinator over a pipe: framed JSON that is either parsed exactly or refused.
 
 A frame is `MAGIC`, the length of the body (4 bytes, big-endian), the CRC-32 of length and body (4 bytes), and the
 body: one JSON object in UTF-8 with a known `kind`. There is no resynchronisation: after the first wrong byte
@@ -16,10 +16,10 @@ from typing import Any, NoReturn
 from benchback.measure.record import Record
 
 MAGIC = b"\xb5BW1"
-"""Begins with a byte that no UTF-8 text begins with: what is printed by mistake is never taken for a frame."""
+"""Begins with a byte that no UTF-8 text begins with: text printed by mistake is never taken for a frame."""
 MAX_BODY_BYTES = 64 << 20
 KINDS = frozenset({"record", "answer", "parity"})
-"""What a message may be: the record of a run, the answer of a resident process, deviations from the oracle."""
+"""Kinds of message: the record of a run, the answer of a resident process, deviations from the oracle."""
 _HEADER = struct.Struct(">4sII")
 
 
@@ -49,7 +49,7 @@ class Reader:
         self._fault = ""
 
     def feed(self, piece: bytes) -> Iterator[dict[str, Any]]:
-        """The messages that `piece` completes; Garbled at the first wrong byte, and ever after."""
+        """The messages that `piece` completes; Garbled at the first wrong byte and on every later call."""
         self._pending += piece
         return self._messages()
 
@@ -58,7 +58,7 @@ class Reader:
             yield message
 
     def close(self) -> None:
-        """Say that the pipe has ended; Garbled if it ended inside a message."""
+        """Mark the end of the pipe; Garbled if it ended inside a message."""
         if self._fault or self._pending:
             self._refuse(self._fault or f"ended inside a message, after {len(self._pending)} bytes of it")
 
@@ -102,7 +102,7 @@ class Reader:
 
 
 def parse_parts(fields: Any) -> Record:
-    """The record in a message, whatever it is of; Garbled if it is none."""
+    """The record in a message of any kind of cell; Garbled if it is none."""
     parts = ("samples", "marks", "ledger", "memory")
     if not isinstance(fields, dict) or set(fields) != set(parts):
         raise Garbled(f"a record must have exactly {', '.join(parts)}")
@@ -119,7 +119,7 @@ def parse_parts(fields: Any) -> Record:
 
 
 def parse_record(fields: Any) -> Record:
-    """The record of a training, with everything that figures are computed from; Garbled if it is none."""
+    """The record of a training, with everything that metrics are computed from; Garbled if it is none."""
     record = parse_parts(fields)
     durations = record.samples.get("total_s")
     if not durations or not all(x is not None and x > 0 for x in durations):

@@ -1,7 +1,7 @@
 """The worker: one run in a fresh process that imports one backend. It measures and reports; it decides nothing.
 
 Started as `python -m benchback.measure.worker FD` with a job as JSON on its standard input; frames go to file
-descriptor FD. Whatever is printed by the frameworks goes to stdout and stderr, where it can garble nothing.
+descriptor FD. The output of the frameworks goes to stdout and stderr, where it cannot garble frames.
 """
 
 import ctypes
@@ -23,14 +23,14 @@ CACHES = ("JAX_COMPILATION_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_
 
 @dataclass(frozen=True)
 class Job:
-    """What a worker is asked to do."""
+    """Input of a worker."""
 
     cell: Cell
     seed: int
     launched_s: float
     """time.monotonic() of the coordinator when it started the process: the zero of all marks."""
     coordinator: int = 0
-    """Process to outlive by not a moment; 0 for none."""
+    """Pid of the parent with which the worker must die; 0 for none."""
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able; `from_dict` is its inverse."""
@@ -53,12 +53,12 @@ def main() -> None:
         write_frame(stream, {"kind": "record", "record": asdict(record)})
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    # Frameworks take a second to dismantle what the system frees at once.
+    # Frameworks take a second to free what the system frees at exit.
     os._exit(0)
 
 
 def die_with(coordinator: int) -> None:
-    """Ask the system to kill this process when its coordinator is gone: an orphan would disturb later runs."""
+    """Ask the system to kill this process when its coordinator dies: an orphan would disturb later runs."""
     if not coordinator or sys.platform != "linux":
         return
     PR_SET_PDEATHSIG = 1
@@ -120,7 +120,7 @@ def perform(job: Job) -> Record:
 
 
 def execution(job: Job) -> dict[str, Any]:
-    """How and where: who is compared, threads, processors, seed."""
+    """Ledger of the execution: backend, mode, unit, threads, processors, seed."""
     processors = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     return {
         **{name: job.cell.run[name] for name in ("backend", "mode", "unit")},
@@ -133,7 +133,7 @@ def execution(job: Job) -> dict[str, Any]:
 
 
 def learning(weights: dict[str, Any]) -> dict[str, int]:
-    """What was learnt, and in how many steps."""
+    """Ledger of the learning: number of parameters and of optimiser steps."""
     from benchback.agent import networks
 
     return {
@@ -143,7 +143,7 @@ def learning(weights: dict[str, Any]) -> dict[str, int]:
 
 
 def counts(tape: Any) -> dict[str, int]:
-    """How often the run was compiled, waited for and read from."""
+    """Ledger of the run's compiles, host syncs and transfers."""
     return {
         "compiles": sum(tape.compiles),
         "host_syncs_per_call": max(tape.host_syncs[1:] or tape.host_syncs),
@@ -152,14 +152,14 @@ def counts(tape: Any) -> dict[str, int]:
 
 
 def crossings(env: Any) -> Any:
-    """What an environment that lives in Python has counted so far; None for one within the program."""
+    """Transfer counts of a Python environment so far; None for one inside the program."""
     return env.external and replace(env.external.transfer_stats)
 
 
 def crossing(earlier: Sequence[Any], now: Any, total_s: Sequence[float]) -> dict[str, Any]:
-    """What going to the environment and back cost in a call, where it lives in Python, once everything is compiled.
+    """Cost per call of the transfers to a Python environment and back, once everything is compiled.
 
-    `earlier` was counted before the first call and after it.
+    `earlier` has the counts before and after the first call.
     """
     if now is None:
         return {"host_env": False}
@@ -173,7 +173,7 @@ def crossing(earlier: Sequence[Any], now: Any, total_s: Sequence[float]) -> dict
 
 
 def precision(framework: str) -> dict[str, Any]:
-    """The device and how it multiplies; only of the framework that is loaded anyway."""
+    """The device and its matmul precision, asked of the loaded framework only."""
     if framework == "torch":
         import torch
 
@@ -182,7 +182,7 @@ def precision(framework: str) -> dict[str, Any]:
     import jax
 
     precision = jax.config.jax_default_matmul_precision or "default"  # pyright: ignore[reportAttributeAccessIssue]
-    # On a CPU the default is full precision; on recent GPUs it is not, and the ledger must tell.
+    # On a CPU the default is full precision; on recent GPUs it is not, and the ledger must say so.
     on_cpu = jax.default_backend() == "cpu"
     return {
         "device": jax.devices()[0].device_kind,
@@ -191,7 +191,7 @@ def precision(framework: str) -> dict[str, Any]:
 
 
 def device_memory(framework: str) -> dict[str, float]:
-    """Peak bytes on an accelerator, where there is one and it tells."""
+    """Peak bytes on an accelerator, where there is one that reports it."""
     if framework == "torch":
         import torch
 

@@ -2,8 +2,8 @@
 
 `ratios` estimates, `verdicts` decides, `steady` finds where warm-up ends, `breakeven` when it has paid, `returns`
 summarises learning, `slopes` looks for leaks, `published` recomputes the tables of benchback-rl by its own formulas.
-What cannot be computed is told by a typed reason (`missing`), never by a sentence.
-The tests simulate campaigns with known effects and hold false alarms, coverage and power to what is promised here.
+A value that cannot be computed is replaced by a typed reason (`missing`), never by a sentence.
+The tests simulate campaigns with known effects and check false alarms, coverage and power against the claims here.
 Importing this imports neither scipy nor ruptures; the functions that need them do.
 """
 

@@ -12,7 +12,7 @@ from benchback.stats.ratios import CONFIDENCE
 
 
 class NoBreakEven(Enum):
-    """Why neither overtakes the other."""
+    """Reasons why neither overtakes the other."""
 
     NO_COMPLETE_BLOCK = auto()
     SAME_TIME = auto()
@@ -27,7 +27,7 @@ class BreakEven:
     """Iterations after which the slower starter is ahead, with its interval.
 
     `high` is infinite where the data do not exclude that it never happens. Where the means say never, `low` and `high`
-    still hold what the data do not exclude, or None.
+    still bound the values that the data do not exclude, or are None.
     """
 
     iterations: float | None
@@ -65,7 +65,7 @@ def break_even(
 
 
 def _ahead(behind: float, catching_up: float) -> NoBreakEven:
-    """Who is never overtaken: no later at the start, and no slower afterwards."""
+    """The side that is never overtaken: it starts no later, and runs no slower."""
     if behind == 0 and catching_up == 0:
         return NoBreakEven.SAME_TIME
     return NoBreakEven.A_AHEAD if behind < 0 or catching_up > 0 else NoBreakEven.B_AHEAD

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 
 def time_left(runs: int, durations: Iterable[Sequence[float]]) -> tuple[float, float] | None:
-    """Seconds that so many runs will take, and their standard error; None where nothing is known.
+    """Estimated seconds of so many runs, and their standard error; None without any duration.
 
     `durations` has the seconds of the runs of each cell. The mean of the cells' medians stands for a run; with one cell
     alone its error is taken to be half of it.

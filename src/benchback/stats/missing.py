@@ -1,4 +1,4 @@
-"""Why a value is missing: each reason is a type of its own, with the facts as fields and without a sentence."""
+"""Reasons why a value is missing: each is a type of its own, with the facts as fields and no sentence."""
 
 from dataclasses import dataclass
 

@@ -1,7 +1,7 @@
 """Ratios of paired blocks: estimates, intervals, and the effect a campaign can see.
 
-The replicate is a run and the pair is a block. Iterations of a run are no replicates of it, and a run is in one pair
-only; whoever pools or crosses them calls noise a difference far more often than one time in twenty.
+The replicate is a run and the pair is a block. Iterations of a run are not replicates, and a run is in one pair only;
+pooling or crossing them raises the false-positive rate far above 5 %.
 """
 
 import math
@@ -26,7 +26,7 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean log ratio, its standard error and its degrees of freedom: what every test and interval needs."""
+    """A mean log ratio, its standard error and its degrees of freedom: the input of every test and interval."""
 
     mean: float
     error: float
@@ -63,10 +63,10 @@ def combine(cells: Sequence[ArrayLike]) -> Estimate:
     v_c = s_c^2 / (n_c m^2), error^2 = sum v_c, and the degrees of freedom are those of Welch and Satterthwaite:
     (sum v_c)^2 / sum(v_c^2 / (n_c - 1)). With one cell this is the paired t.
 
-    A paired t on the mean over cells of block 0, 1, ... would be exact too, but it pairs blocks that have nothing in
-    common (blocks of different cells are shuffled), needs equal numbers of blocks, and keeps n - 1 degrees of freedom:
-    five blocks of 36 cells would get an interval 40 % wider than they earn. Independence of cells is the price: it
-    holds because what two runs of a block share cancels in their ratio.
+    A paired t on the mean over cells of block 0, 1, ... would be exact too, but it pairs unrelated blocks
+    (blocks of different cells are shuffled), needs equal numbers of blocks, and keeps n - 1 degrees of freedom:
+    five blocks of 36 cells would get an interval 40 % wider than necessary. The price is to assume independent cells:
+    this holds because effects shared by the two runs of a block cancel in their ratio.
     """
     logs = [np.asarray(cell, float) for cell in cells]
     if not logs or min(map(len, logs)) < 2:
@@ -75,7 +75,7 @@ def combine(cells: Sequence[ArrayLike]) -> Estimate:
     part = np.array([x.var(ddof=1) for x in logs]) / count / len(logs) ** 2
     total = float(part.sum())
     squares = float((part**2 / (count - 1)).sum())
-    # Without any spread, or with so little that its square underflows, every error is nought whatever the freedom.
+    # Without spread, or if its square underflows, the error is zero for any degrees of freedom.
     freedom = total**2 / squares if squares else float((count - 1).sum())
     return Estimate(float(np.mean([x.mean() for x in logs])), math.sqrt(total), freedom)
 
@@ -98,9 +98,9 @@ def interval(found: Estimate, confidence: float = CONFIDENCE) -> tuple[float, fl
 
 
 def minimum_detectable_effect(sd_log_ratio: float, n: int, power: float = 0.8, alpha: float = 0.05) -> float:
-    """The ratio - 1 that n blocks tell from no effect with the given power; NaN for one block.
+    """The ratio - 1 that n blocks detect with the given power; NaN for one block.
 
-    Exact for the two-sided t test (noncentral t), but for finding the effect with the wrong sign.
+    Exact for the two-sided t test (noncentral t), except that detections with the wrong sign are ignored.
     """
     if n < 2:
         return math.nan

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from benchback.stats.ratios import CONFIDENCE
 
 LARGEST = 4_000_000
-"""Numbers held at once while resampling (32 MB)."""
+"""Most values in memory at once while resampling (32 MB)."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def stratified_bootstrap(
     arrays = [np.asarray(stratum, float) for stratum in strata]
     pooled = np.concatenate(arrays)
     first = np.cumsum([0, *map(len, arrays[:-1])])
-    # All indices are drawn before any is used, so that the size of a batch cannot change the answer.
+    # All indices are drawn before any is used, so that the batch size cannot change the result.
     rows = [at + generator.integers(len(x), size=(resamples, len(x))) for at, x in zip(first, arrays, strict=True)]
     index = np.concatenate(rows, axis=1)
     batch = max(1, LARGEST // pooled.size)
@@ -76,7 +76,7 @@ def profile_band(
 def time_to_threshold(elapsed: ArrayLike, returns: ArrayLike, threshold: float, hold: int = 1) -> float | None:
     """When the return first reached the threshold and stayed there for `hold` points; None if it did not (censored).
 
-    Points without a return (NaN: no episode ended) are passed over.
+    Points without a return (NaN: no episode ended) are skipped.
     """
     time, score = np.asarray(elapsed, float), np.asarray(returns, float)
     known = ~np.isnan(score)

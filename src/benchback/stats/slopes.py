@@ -41,7 +41,7 @@ def robust_slope(values: ArrayLike, confidence: float = CONFIDENCE) -> Slope:
     """Median of the slopes between all pairs of points (Theil 1950), with Sen's interval (1968).
 
     Values of consecutive iterations; NaN where one is unknown. Leave warm-up out: allocators fill their pools then.
-    Sen's interval takes points as independent; memory is not quite, and a slow wander can pass for a leak.
+    Sen's interval takes points as independent; memory is not quite, and slow drift can be mistaken for a leak.
     """
     from scipy.special import ndtri
 
@@ -65,7 +65,7 @@ def _stretches(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _by_stretch(statistic: Callable[..., np.ndarray], values: np.ndarray) -> np.ndarray:
-    """Of stretches as equal as can be; the first ones are longer by one where their number does not divide."""
+    """Medians of stretches of nearly equal length; the first ones are longer by one if the division leaves a rest."""
     length, longer = divmod(len(values), MOST_POINTS)
     cut = longer * (length + 1)
     parts = values[:cut].reshape(longer, length + 1), values[cut:].reshape(MOST_POINTS - longer, length)

@@ -18,32 +18,32 @@ SHARE = 0.25
 """The last level must hold for this share of the run, as in Barrett et al., "Virtual Machine Warmup Blows Hot and
 Cold" (OOPSLA 2017): 500 of 2000 iterations."""
 FEWEST = 5
-"""Fewer iterations than this are no steady state, whatever they look like."""
+"""Fewest iterations of a steady state."""
 DRIFT = 0.02
-"""A trend that adds up to this over a run is no steady state: it could be taken for the margin of equivalence."""
+"""A trend that adds up to this over a run is not steady: it could be as large as the margin of equivalence."""
 CERTAIN = 3.0
-"""Standard errors that a level must wander to be believed."""
+"""Standard errors by which a level must differ to count as wandering."""
 BURST = 0.02
-"""A disturbance no longer than this share of the run (in short runs a twentieth, at most five iterations) interrupts
-nothing, if the level is the same before and after or the run ends with it."""
+"""A disturbance no longer than this share of the run (in short runs a twentieth, at most five iterations) is ignored
+if the level is the same before and after or the run ends with it."""
 EARLY = 0.05
-"""Outliers in this first share of the run (three to ten iterations) are taken for warm-up: a second compilation."""
+"""Outliers in this first share of the run (three to ten iterations) count as warm-up: a second compilation."""
 SLOW = 0.1
 """A first iteration is an outlier when it is slower by this (log time), and by six standard deviations of the noise."""
 PENALTY = 4.0
 """Cost of a change point in units of variance x log n; 2 is the Bayesian information criterion of independent noise."""
 FLOOR = 1e-4
-"""Smallest noise believed, in log time: what a clock resolves."""
+"""Lower bound of the noise, in log time: the resolution of a clock."""
 LAG = 8
 """Iterations after which noise is taken to be uncorrelated."""
 MOST_CORRELATED = 0.75
-"""More autocorrelation than this is not noise but a level that wanders."""
+"""Upper bound of the noise's autocorrelation: more of it is a level that wanders."""
 WINDOW = 5
 """Neighbours on either side against which an iteration is an outlier."""
 
 
 class UnsteadyCause(Enum):
-    """What keeps a run from having a steady state."""
+    """Reasons why a run has no steady state."""
 
     TOO_SHORT = auto()
     NOT_POSITIVE = auto()
@@ -75,11 +75,11 @@ class Segment:
     steady_s: float
     """Median duration of a steady iteration: the typical one. NaN without a steady state."""
     mean_s: float
-    """Mean duration of a steady iteration: what a long run pays, pauses included. NaN without a steady state."""
+    """Mean duration of a steady iteration: the cost in a long run, pauses included. NaN without a steady state."""
     reason: Unsteady | None = None
     """Why there is no steady state; None where there is one."""
     changes: tuple[int, ...] = ()
-    """Iterations at which the level changes, found whether or not the run settles; a lone slow iteration is none."""
+    """Iterations at which the level changes, even if the run does not settle; single slow iterations do not count."""
 
     @property
     def found(self) -> bool:
@@ -90,10 +90,10 @@ class Segment:
 def steady(durations: ArrayLike) -> Segment:
     """The steady part of a run: from the last change point that matters to the end.
 
-    Outliers are drawn in towards the running median (Hampel), the rest is cut into pieces of constant level by exact
+    Outliers are clipped towards the running median (Hampel), the rest is cut into pieces of constant level by exact
     penalised least squares (PELT, Killick et al. 2012), with a penalty that allows for autocorrelated noise. Pieces
-    whose level differs from the last by less than MATERIAL, or half the noise, belong to it. What still drifts or
-    wanders by more than DRIFT is not steady.
+    whose level differs from the last by less than MATERIAL, or half the noise, belong to it. A part that still
+    drifts or wanders by more than DRIFT is not steady.
 
     Right on 98 % of simulated runs of 100 to 1000 iterations, on 88 % of runs of 20 to 50, where warm-up, drift
     and noise cannot always be told apart: measure longer.
@@ -103,7 +103,7 @@ def steady(durations: ArrayLike) -> Segment:
 
 @lru_cache(maxsize=4)
 def _steady(raw: bytes) -> Segment:
-    """`steady` of the bytes of an array; a report asks for the same run more than once."""
+    """`steady` of the bytes of an array, cached: a report needs the same run more than once."""
     duration = np.frombuffer(raw)
     count = len(duration)
     if count < FEWEST + 1:
@@ -142,7 +142,7 @@ def _none(reason: Unsteady, changes: tuple[int, ...] = ()) -> Segment:
 
 
 def _spread(values: NDArray) -> float:
-    """Standard deviation by the median absolute deviation, so that outliers do not count."""
+    """Standard deviation estimated by the median absolute deviation, robust to outliers."""
     return 1.4826 * float(np.median(np.abs(values - np.median(values))))
 
 
@@ -158,8 +158,8 @@ def _without_outliers(time: NDArray) -> NDArray:
 def _noise(calm: NDArray) -> tuple[float, float]:
     """Standard deviation of the noise, and by how much autocorrelation inflates the variance of means.
 
-    Both from differences, which levels and trends hardly touch: Var(y[t+k] - y[t]) = 2 s^2 (1 - r^k). The first quarter
-    is left out, because warm-up would pass for noise that remembers.
+    From differences, which levels and trends hardly affect: Var(y[t+k] - y[t]) = 2 s^2 (1 - r^k). The first quarter
+    is left out, because warm-up would look like autocorrelated noise.
     """
     calm = calm[len(calm) // 4 :]
     lag = min(LAG, len(calm) // 3)
@@ -200,7 +200,7 @@ def _last_level(calm: NDArray, edges: Sequence[int], tolerance: float) -> tuple[
 
 
 def _after_early_outliers(time: NDArray, start: int, level: float, noise: float) -> int:
-    """Compile spikes are outliers to the change points: the first iterations are looked at as they were measured."""
+    """Start of the steady part after early compile spikes, which the change points ignore as outliers."""
     early = min(10, max(3, round(EARLY * len(time))))
     if start >= early:
         return start
@@ -218,7 +218,7 @@ def _drift(calm: NDArray, edges: Sequence[int], variance: float) -> float:
     tail = calm[first:] - calm[first:].mean()
     trend = float((place * tail).sum() / (place**2).sum())
     line = float(((tail - trend * place) ** 2).sum())
-    # A step costs a place and a level, a line only its slope.
+    # A step has two parameters, its place and its level; a line only its slope.
     penalty = PENALTY * variance * math.log(count)
     if abs(trend) * count > DRIFT and line + penalty / 2 < steps + penalty * (len(parts) - 1):
         return math.expm1(trend * count)
@@ -226,7 +226,7 @@ def _drift(calm: NDArray, edges: Sequence[int], variance: float) -> float:
 
 
 def _wander(part: NDArray, noise: float) -> float:
-    """Relative distance between quarters of the supposedly steady part, if it matters and is no noise; else 0."""
+    """Relative distance between quarters of the supposedly steady part, if material and significant; else 0."""
     quarter = [float(np.median(x)) for x in np.array_split(part, 4)]
     distance = max(quarter) - min(quarter)
     # The variance of a median is pi / 2 times that of a mean.

@@ -12,12 +12,12 @@ from benchback.stats.missing import Measured, Missing, NotPositive
 from benchback.stats.ratios import Estimate, combine, detectable, estimate, interval, welch_estimate
 
 MARGIN = 0.02
-"""Ratios from 1/1.02 to 1.02 make no difference that anybody would change backend for."""
+"""Margin of equivalence: ratios from 1/1.02 to 1.02 are too close to matter in the choice of a backend."""
 ALPHA = 0.05
 
 
 class Verdict(StrEnum):
-    """What a comparison shows about the numerator."""
+    """Verdict of a comparison on the numerator."""
 
     FASTER = "faster"
     SLOWER = "slower"
@@ -26,7 +26,7 @@ class Verdict(StrEnum):
 
 
 class NoVerdict(Enum):
-    """Why a comparison has no verdict."""
+    """Reasons why a comparison has no verdict."""
 
     NO_COMPLETE_BLOCK = auto()
     ONE_BLOCK = auto()
@@ -45,12 +45,12 @@ class Gap:
 
     block: int
     causes: tuple[Missing, ...]
-    """One for each side that has no value."""
+    """One reason for each side that has no value."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One row: how many times the denominator's value the numerator's is. What cannot be computed is None."""
+    """One row: how many times the denominator's value the numerator's is. Values that cannot be computed are None."""
 
     name: str
     n: int
@@ -60,9 +60,9 @@ class Comparison:
     high: float | None = None
     """95 % confidence interval."""
     p: float | None = None
-    """Of no difference (two-sided paired t)."""
+    """p-value of no difference (two-sided paired t)."""
     p_equivalence: float | None = None
-    """Of a difference beyond the margin (two one-sided tests)."""
+    """p-value of a difference beyond the margin (two one-sided tests)."""
     p_holm: float | None = None
     p_equivalence_holm: float | None = None
     """Both adjusted for the number of comparisons in the claim; the verdict rests on them."""
@@ -73,7 +73,7 @@ class Comparison:
     gaps: tuple[Gap, ...] = ()
     """Blocks that are not in the ratio."""
     left_out: tuple["Comparison", ...] = ()
-    """Of a comparison over cells: those without two complete blocks, which are not in the ratio."""
+    """Cells without two complete blocks, which are not in the ratio of a comparison over cells."""
     reason: NoVerdict | None = None
     """Why there is no verdict; None where there is one."""
 
@@ -117,7 +117,7 @@ def holm(p_values: ArrayLike) -> NDArray[np.float64]:
 def verdict(
     ratio: float, p: float, p_equivalence: float, *, alpha: float = ALPHA, lower_is_better: bool = True
 ) -> Verdict:
-    """The verdict of two p-values, equivalence first: a difference within the margin is none, however certain."""
+    """The verdict of two p-values, equivalence first: differences within the margin do not count."""
     if p_equivalence < alpha:
         return Verdict.EQUIVALENT
     if p < alpha:
@@ -133,7 +133,7 @@ def compare(
     margin: float = MARGIN,
     lower_is_better: bool = True,
 ) -> Comparison:
-    """The row of one cell. The sequences go through the same blocks; a reason stands where a run gives no value."""
+    """The row of one cell. The sequences go through the same blocks; a reason replaces a missing value."""
     log_ratio, gaps = _paired(numerator, denominator)
     if len(log_ratio) > 1:
         found = replace(_row(name, combine([log_ratio]), len(log_ratio), margin), gaps=gaps)
@@ -203,7 +203,7 @@ def adjust(family: Sequence[Comparison], *, lower_is_better: bool = True) -> tup
 
 
 def _upper_tail(distance: float, found: Estimate) -> float:
-    """P(t > distance / error); a distance without any error is certain."""
+    """P(t > distance / error); 0, 0.5 or 1 by the sign of the distance if the error is zero."""
     from scipy.special import stdtr
 
     if not found.error:
@@ -230,7 +230,7 @@ def _missing(value: Measured) -> Missing | None:
 
 
 def _row(name: str, found: Estimate, blocks: int, margin: float) -> Comparison:
-    """An estimate with its interval, its tests and the effect that could have been seen."""
+    """The row of an estimate: its interval, its tests and the minimum detectable effect."""
     low, high = interval(found)
     return Comparison(
         name,

@@ -1,1 +1,1 @@
-"""What a person does with runs besides measuring them: play, tune, profile, track."""
+"""Tools for runs besides measuring them: play, tune, profile, track."""

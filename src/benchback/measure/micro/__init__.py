@@ -1,7 +1,7 @@
-"""Operation by operation: what a forward pass, a step of experience and an update cost in each backend and idiom.
+"""Micro-benchmarks: the cost of a forward pass, a rollout step and an update in each backend and idiom.
 
-Every backend lives in one process of its own, and only one of them works at a time: samples are taken round-robin in an
-order that is shuffled anew in each round. A comparison is a study of kind `operations` with one cell, whose blocks are
+Every backend has one process, and only one of them runs at a time: samples are taken round-robin in an order that is
+shuffled in each round. A comparison is a study of kind `operations` with one cell, whose blocks are
 the rounds. Cost is split into compute and dispatch by a hollow twin: the same program with layers of width one, which
 has as many arrays and operations and nothing to compute. Importing this imports no framework.
 """
@@ -20,7 +20,7 @@ __all__ = ["study_for", "summarise"]
 BATCHES = (1, 32, 1024)
 HIDDEN = (64, 64)
 TIMEOUT_S = 7200.0
-"""Of a round; the first one compiles everything."""
+"""Time limit of a round; the first one compiles everything."""
 
 
 def study_for(

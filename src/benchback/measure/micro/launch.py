@@ -1,4 +1,4 @@
-"""A round of samples: one resident process per backend, asked in turns, only one of them at work at a time."""
+"""A round of samples: one resident process per backend, asked in turn, only one of them running at a time."""
 
 import random
 import sys
@@ -26,7 +26,7 @@ class Died(Exception):
 
 @contextmanager
 def residents_launch() -> Iterator[Launch]:
-    """Runs rounds; processes and what they compiled last from one round to the next, and end with the context."""
+    """Runs rounds; processes and compiled programs are kept between rounds and end with the context."""
     residents = Residents()
     try:
         yield residents.run_round
@@ -36,12 +36,12 @@ def residents_launch() -> Iterator[Launch]:
 
 @dataclass
 class Residents:
-    """One process per backend, started when it is first asked; if one fails, all are started anew."""
+    """One process per backend, started on its first request; if one fails, all are restarted."""
 
     stack: ExitStack = field(default_factory=ExitStack)
     listeners: dict[str, Listener] = field(default_factory=dict)
     first_s: dict[Program, dict[str, float]] = field(default_factory=dict)
-    """Seconds of the first call of each operation, of the programs that are compiled; a part of every record."""
+    """Seconds of the first call of each operation, of each compiled program; part of every record."""
 
     def close(self) -> None:
         """End all processes."""
@@ -50,7 +50,7 @@ class Residents:
         self.stack.close()
 
     def run_round(self, cell: Cell, seed: int, timeout_s: float, tick: Tick) -> Ended:
-        """Every operation of every program once, in an order drawn from the seed; what is not compiled is, before."""
+        """Every operation of every program once, in an order drawn from the seed; compiles missing programs first."""
         started = time.monotonic()
         turn = Round(self, cell, started + timeout_s, timeout_s, tick, machine.out_of_memory_kills())
         try:
@@ -72,10 +72,10 @@ class Round:
     timeout_s: float
     tick: Tick
     starved: int
-    """Processes that the system had killed for want of memory when the round began."""
+    """Number of out-of-memory kills when the round began."""
 
     def measure(self, seed: int) -> dict[str, list[float | None]]:
-        """Seconds by name: of every operation, of its first call, and of the products alone."""
+        """Seconds by name: of every operation, of its first call, and of the matrix products alone."""
         asked_for = programs_of(self.cell)
         programs = tuple(dict.fromkeys((*asked_for, *map(hollow, asked_for))))
         found: dict[str, list[float | None]] = {}
@@ -95,7 +95,7 @@ class Round:
         return found
 
     def ask(self, program: Program, **request: Any) -> dict[str, Any]:
-        """The answer of the program's backend; Died, and everything ended, if there is none."""
+        """The answer of the program's backend; without one all processes are ended and Died is raised."""
         listener = self.listener(program.backend)
         answer = listener.ask(request | {"program": asdict(program)}, self.deadline, self.tick)
         if answer is not None:

@@ -1,7 +1,7 @@
-"""What is timed: single operations of one backend, built from nothing but the contract.
+"""The timed operations of one backend, built only from the agent contract.
 
-Each operation is a function of no arguments that does the work once and waits for it. State travels from call to
-call as in training, so an operation that consumes its state does so here too.
+Each operation is a function of no arguments that does the work once and waits for it. State is passed from
+call to call as in training, so donated buffers are donated here too.
 """
 
 from collections.abc import Callable
@@ -38,7 +38,7 @@ HOLLOW = (1, 1)
 
 @dataclass(frozen=True)
 class Program:
-    """What is compiled and timed: a backend in one of its modes, on a batch, with a network."""
+    """A program to compile and time: a backend in one of its modes, on a batch, with a network."""
 
     backend: str
     mode: str
@@ -47,12 +47,12 @@ class Program:
 
     @property
     def idiom(self) -> str:
-        """How the model gets into the program."""
+        """How the model is passed to the program."""
         return MODULE_AS_ARGUMENT.get((self.backend, self.mode), IDIOMS[self.mode])
 
 
 def hollow(program: Program) -> Program:
-    """The program's twin with next to nothing to compute."""
+    """The program with layers of width one: same operations, almost no compute."""
     return replace(program, batch=1, hidden=HOLLOW)
 
 
@@ -84,7 +84,7 @@ def operations(program: Program, seed: int = 0) -> dict[str, Callable[[], None]]
 
 
 def threaded(function: Callable[[Any], tuple[Any, Any]] | None, state: Any, backend: Backend) -> Callable[[], None]:
-    """A call that hands its state on to the next."""
+    """A function that passes its state on to its next call."""
     assert function is not None
 
     def call() -> None:
@@ -96,19 +96,19 @@ def threaded(function: Callable[[Any], tuple[Any, Any]] | None, state: Any, back
 
 
 def waiting(function: Callable[[], Any], backend: Backend) -> Callable[[], None]:
-    """A call that is waited for."""
+    """A function that waits for its result."""
     return lambda: backend.block(function())
 
 
 def learning(agent: Agent, seed: int) -> Callable[[Any], tuple[Any, Any]]:
-    """State -> State, Metrics on a minibatch that a rollout has filled."""
+    """State -> State, Metrics: a gradient step on a minibatch from a rollout."""
     _, batch = agent.rollout(start(agent, seed))
     minibatch = minibatch_of(batch)
     return lambda state: agent.learn(state, minibatch)
 
 
 def minibatch_of(batch: Transition) -> Minibatch:
-    """The one step of a rollout as a minibatch; advantages need only differ from each other to be real work."""
+    """The one step of a rollout as a minibatch; advantages need only differ from each other."""
     one = Transition(*(x[0] for x in batch))
     return Minibatch(one.obs, one.action, one.log_prob, one.value, one.log_prob, one.value + one.reward)
 
@@ -126,7 +126,7 @@ def forwards(plain: Agent, agent: Agent, program: Program, state: Any) -> tuple[
 
 
 def _torch_forwards(plain: Agent, mode: str, state: Any, obs: Any) -> tuple[Callable[[], Any], Callable[[], Any]]:
-    # torch's modes leave greedy acting alone, because training does not use it.
+    # torch's modes do not compile greedy actions, because training does not use them.
     import torch
 
     model = state.model

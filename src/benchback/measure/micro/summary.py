@@ -1,4 +1,4 @@
-"""From a store to rows: medians with intervals, ratios within rounds, dispatch apart from compute."""
+"""From a store to rows: medians with intervals, ratios within rounds, dispatch and compute separately."""
 
 import statistics
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from benchback.registry import BACKENDS, DEFAULT_BACKEND
 from benchback.stats import median_interval, paired_ratio
 
 REFERENCE = (DEFAULT_BACKEND, BACKENDS[DEFAULT_BACKEND].best)
-"""Whom the others are compared with; the first program where it was not asked for."""
+"""Reference of the ratios; the first program if this one was not measured."""
 Samples = dict[str, list[float]]
 """Seconds by name, one for each round."""
 
@@ -52,7 +52,7 @@ def rows(programs: Sequence[Program], taken: Samples) -> list[dict[str, Any]]:
 
 
 def arithmetic(program: Program, taken: Samples) -> dict[str, float]:
-    """How fast an update multiplies, and which part that is of what the machine can do with the same shapes."""
+    """FLOP rate of an update, and its share of the machine's rate on the same matrix shapes."""
     update_s = statistics.median(taken[sample_name(program, "update")])
     product_s = statistics.median(taken[limit_name(program.batch)])
     rate = update_flops(program.batch, program.hidden) / update_s
@@ -61,13 +61,13 @@ def arithmetic(program: Program, taken: Samples) -> dict[str, float]:
 
 
 def reference(programs: Sequence[Program], program: Program) -> Program:
-    """The program that does the same work in the reference's way."""
-    rivals = [other for other in programs if other.batch == program.batch]
-    return next((other for other in rivals if (other.backend, other.mode) == REFERENCE), rivals[0])
+    """The program of the reference backend that does the same work."""
+    candidates = [other for other in programs if other.batch == program.batch]
+    return next((other for other in candidates if (other.backend, other.mode) == REFERENCE), candidates[0])
 
 
 def row(program: Program, operation: str, rival: Program, taken: Samples) -> dict[str, Any]:
-    """What is known of one operation of one program."""
+    """The row of one operation of one program."""
     mine, empty = taken[sample_name(program, operation)], taken[sample_name(hollow(program), operation)]
     call, dispatch = median_interval(mine), median_interval(empty)
     ratio = paired_ratio(mine, taken[sample_name(rival, operation)])

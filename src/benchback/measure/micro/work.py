@@ -1,10 +1,10 @@
-"""How much arithmetic an update is, and how fast this machine can do it at best: the limit to hold a time against."""
+"""FLOPs of an update, and the machine's best rate for them: the limit that times are compared with."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 OBSERVATION_SIZE, NUM_ACTIONS = 4, 2
-"""Of CartPole, the environment of all operations."""
+"""Sizes of CartPole, the environment of all operations."""
 
 
 def update_flops(batch: int, hidden: Sequence[int], inputs: int = OBSERVATION_SIZE, actions: int = NUM_ACTIONS) -> int:
@@ -22,12 +22,12 @@ def update_flops(batch: int, hidden: Sequence[int], inputs: int = OBSERVATION_SI
 
 
 def matmul_flops(batch: int, width: int) -> int:
-    """Of the product that dominates: [batch, width] x [width, width]."""
+    """FLOPs of the dominant product: [batch, width] x [width, width]."""
     return 2 * batch * width * width
 
 
 def product(rows: int, width: int) -> Callable[[], None]:
-    """That product by NumPy, which is this machine without any of the frameworks."""
+    """That product in NumPy, as a measure of the machine without any framework."""
     import numpy as np
 
     random = np.random.default_rng(0)

@@ -20,7 +20,7 @@ CALLS_TO_SETTLE = 3
 
 
 def main() -> None:
-    """Answer until the requests end."""
+    """Answer requests until standard input ends."""
     ready: dict[Program, dict[str, Callable[[], None]]] = {}
     with os.fdopen(int(sys.argv[1]), "wb") as stream:
         for line in sys.stdin:
@@ -28,7 +28,7 @@ def main() -> None:
 
 
 def answer(request: dict[str, Any], ready: dict[Program, dict[str, Callable[[], None]]]) -> dict[str, Any]:
-    """What a request asks for."""
+    """The answer to a request."""
     program = Program(**{**request["program"], "hidden": tuple(request["program"]["hidden"])})
     if request["do"] == "prepare":
         ready[program] = operations(program)
@@ -39,7 +39,7 @@ def answer(request: dict[str, Any], ready: dict[Program, dict[str, Callable[[], 
 
 
 def first_call_s(call: Callable[[], None]) -> float:
-    """Seconds of the first call, after which it is compiled; then a few more to settle."""
+    """Seconds of the first call, which compiles; a few more calls follow as warm-up."""
     started = time.perf_counter()
     call()
     seconds = time.perf_counter() - started
@@ -49,7 +49,7 @@ def first_call_s(call: Callable[[], None]) -> float:
 
 
 def sample_s(call: Callable[[], None], duration_s: float) -> float:
-    """Median seconds of a call over about `duration_s`: the median leaves out interruptions by the system."""
+    """Median seconds of a call over about `duration_s`: the median is robust to interruptions by the system."""
     call()
     times, end = [], time.perf_counter() + duration_s
     while (started := time.perf_counter()) < end or not times:

@@ -1,4 +1,4 @@
-"""Virtual environments of the peers: made once, pinned, complete when their marker says so."""
+"""Virtual environments of the peers: created once, with pinned versions; a marker file shows completeness."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def prepare(environment: Environment, tick: Tick) -> Path:
     python = folder / ("Scripts" if os.name == "nt" else "bin") / "python"
     if is_complete(environment, folder):
         return python
-    # Half-made or made for other pins: start anew.
+    # Incomplete, or made for other pins: start over.
     shutil.rmtree(folder, ignore_errors=True)
     try:
         venv.create(folder, with_pip=True)
@@ -54,11 +54,11 @@ def is_complete(environment: Environment, folder: Path) -> bool:
 
 
 PIP = "import runpy, sys; sys.argv.pop(); runpy.run_module('pip', run_name='__main__', alter_sys=True)"
-"""pip, started as every isolated process is: with the number of a pipe, of which it knows nothing, at the end."""
+"""Runs pip as an isolated process, whose last argument is a pipe's number, which pip must not see."""
 
 
 def install(python: Path, packages: tuple[str, ...], tick: Tick) -> None:
-    """Have pip install the packages, or raise Unavailable with its reason."""
+    """Install the packages with pip, or raise Unavailable with its reason."""
     command = [str(python), "-c", PIP, "install", "--quiet", "--disable-pip-version-check", *packages]
     ended = supervise(command, dict(os.environ), "", INSTALL_TIMEOUT_S, tick)
     if ended.outcome != "ok":

@@ -15,11 +15,11 @@ from benchback.measure.wire import Garbled, parse_parts
 
 REQUIRED = ("env_steps", "steady_s", "compile_s")
 IDENTITY = ("algorithm", "backend", "mode", "unit", "chunk", "seed", "model")
-"""Fields of a configuration that name who did the work, not what it was."""
+"""Fields of a configuration that name the implementation, not the work."""
 
 
 def peer_launch() -> Launch:
-    """Runs a side's program on its work; the virtual environment is made before the first run that needs it."""
+    """Runs a side's program on its work; creates the virtual environment before the first run that needs it."""
     refused: dict[Environment, Unavailable] = {}
 
     def launch(cell: Cell, seed: int, timeout_s: float, tick: Tick) -> Ended:
@@ -38,11 +38,11 @@ def peer_launch() -> Launch:
 
 
 def run_peer(side: Side, cell: Cell, seed: int, python: Path, timeout_s: float, tick: Tick) -> Ended:
-    """One run of a side; an error if it did other work than it was told and has declared."""
+    """One run of a side; an error if its work differs from the request beyond what the side declares."""
     command = [str(python), str(program_of(side))]
     work = told(cell, seed)
     with worker_variables(cell) as variables:
-        # What the programs share is found beside most of them, but not beside the baselines.
+        # The module the programs share is beside most of them, but not beside the baselines.
         variables["PYTHONPATH"] = str(PROGRAMS)
         try:
             job = json.dumps({"work": work, "options": side.options})
@@ -65,7 +65,7 @@ def program_of(side: Side) -> Path:
 
 
 def parse_outcome(fields: Any) -> Record:
-    """The record of a peer's run, with everything that figures are computed from; Garbled if it is none."""
+    """The record of a peer's run, with everything that metrics are computed from; Garbled if it is none."""
     record = parse_parts(fields)
     if not isinstance(record.ledger.get("config"), dict):
         raise Garbled("a peer must say which configuration it ran")
@@ -82,9 +82,9 @@ def parse_outcome(fields: Any) -> Record:
 
 
 def differences(work: dict[str, Any], config: dict[str, Any], declared: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Field -> (asked, done) for all that the side did otherwise and had not declared."""
+    """Field -> (requested, actual) where they differ and the side has not declared it."""
     asked = {name: x for name, x in work.items() if name not in IDENTITY} | declared
-    optional = ("adam_beta1", "adam_beta2")  # the default of every Adam, and not shown by all
+    optional = ("adam_beta1", "adam_beta2")  # the default of every Adam, and not reported by all
     pairs = {name: (x, config.get(name, x if name in optional else None)) for name, x in asked.items()}
     return {name: (x, y) for name, (x, y) in pairs.items() if not _same(x, y)}
 

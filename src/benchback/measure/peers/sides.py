@@ -1,7 +1,7 @@
-"""Who is compared: benchback's own backends, two baselines in its style of installation, and three libraries.
+"""The compared implementations: benchback's own backends, two baselines beside it, and three libraries.
 
-A side is a program that does a workload in a process of its own. Where it cannot do exactly the work, it says so
-in `differs`; any other difference makes its measurement an error.
+A side is a program that does a workload in a process of its own. Where it cannot do exactly the work, `differs`
+says so; any other difference makes its measurement an error.
 """
 
 from dataclasses import dataclass, field
@@ -12,18 +12,18 @@ from benchback.measure.peers.environments import Environment
 
 PROGRAMS = Path(__file__).parent / "programs"
 BASELINES = Path(__file__).parents[4] / "benchmarks"
-"""In a checkout only: programs that nobody should start from."""
+"""Folder of the baselines, in a checkout only: not a template for users."""
 
 
 @dataclass(frozen=True)
 class Side:
-    """One contestant."""
+    """One compared implementation."""
 
     name: str
     program: str
     """File under programs/ or benchmarks/."""
     options: dict[str, str] = field(default_factory=dict)
-    """What the program is told besides the workload."""
+    """Options of the program besides the workload."""
     environment: Environment | None = None
     """Its own virtual environment; None: benchback's."""
     own: bool = False
@@ -33,7 +33,7 @@ class Side:
     differs: dict[str, Any] = field(default_factory=dict)
     """Fields of the configuration that it cannot match -> what it does instead."""
     note: str = ""
-    """What a reader should know of it."""
+    """Note for the reader of the table."""
 
 
 JAX = ("jax==0.10.2", "jaxlib==0.10.2", "flax==0.12.8", "optax==0.2.8", "numpy==2.4.6")

@@ -14,7 +14,7 @@ from benchback.stats import geometric_mean, paired_ratio
 
 
 def rows(store: Store) -> list[dict[str, Any]]:
-    """What each run of the comparison measured, or why it did not, in schedule order."""
+    """One row per run, in schedule order: its metrics, or why it has none."""
     cells = store.cells()
     return [_row(cells[slot.cell], slot.block, attempt) for slot, attempt in latest(store)]
 
@@ -23,9 +23,9 @@ def _row(cell: Cell, block: int, attempt: Attempt) -> dict[str, Any]:
     place = {"workload": cell.run["workload"], "side": cell.run["variant"], "block": block}
     if attempt.record is None:
         return place | {"error": attempt.detail}
-    figures = {name: values[0] for name, values in attempt.record.samples.items()}
+    metrics = {name: values[0] for name, values in attempt.record.samples.items()}
     done = {"error": "", "config": attempt.record.ledger["config"]}
-    return {**place, **done, **figures, **attempt.record.memory}
+    return {**place, **done, **metrics, **attempt.record.memory}
 
 
 def summarise(rows: Sequence[dict[str, Any]], sides: dict[str, Side] = SIDES) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ UNUSED = ("initial_log_std", "normalise_obs", "normalise_reward")
 
 @dataclass(frozen=True)
 class Workload:
-    """A training that can be asked of any PPO."""
+    """A training that any PPO implementation can run."""
 
     name: str
     env: str
@@ -20,7 +20,7 @@ class Workload:
     config: Config
 
     def to_dict(self) -> dict[str, Any]:
-        """Flat and JSON-able: what a program is told, but for the seed."""
+        """Flat and JSON-able: the input of a program, without the seed."""
         flat = {name: list(x) if isinstance(x, tuple) else x for name, x in asdict(self.config).items()}
         return {"env": self.env} | {name: x for name, x in flat.items() if name not in UNUSED}
 
@@ -45,9 +45,9 @@ WORKLOADS = {
 QUICK_ITERATIONS = 8
 """Iterations of any workload in a quick comparison."""
 FIELDS_OF_CELL = ("workload", "variant")
-"""What a cell of the comparison says beyond the work itself: its name, and who does it."""
+"""Fields of a cell beyond the work itself: its name, and its implementation."""
 
 
 def told(cell: Cell, seed: int) -> dict[str, Any]:
-    """What a program is told of its cell: the same for all sides of a block."""
+    """The input of a program from its cell: the same for all sides of a block."""
     return {name: x for name, x in cell.run.items() if name not in FIELDS_OF_CELL} | {"seed": seed}

@@ -1,4 +1,4 @@
-"""What the environment costs: the same policy on device, host and native PyTorch environments.
+"""What the environment costs: the same policy on JAX, Python and native PyTorch environments.
 
 PyTorch steps a JAX environment over DLPack and a native one directly; Linen shows what the JAX environment costs
 inside its own framework, and both show what a gymnasium environment costs that is stepped from Python. The twins agree

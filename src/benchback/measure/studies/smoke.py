@@ -15,7 +15,7 @@ STUDY = Study(
     ),
     min_blocks=2,
     max_blocks=2,
-    aa=False,  # two copies would take a tenth of the time, and two blocks of them tell nothing
+    aa=False,  # an A/A pair would take a tenth of the time, and two blocks of it show nothing
     rerun_noisy=False,
     timeout_s=300.0,
 )

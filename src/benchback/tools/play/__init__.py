@@ -1,7 +1,7 @@
-"""A trained agent to look at: its greedy policy plays, and every step is a frame of a video.
+"""Videos of a trained agent: its greedy policy acts, and every step is a frame.
 
-`steps.py` plays, `gymnax.py`, `gymnasium.py` and `brax.py` draw what is played, `video.py` writes it. All of it works
-without a screen. Importing this imports no framework.
+`steps.py` runs the episodes, `gymnax.py`, `gymnasium.py` and `brax.py` draw them, `video.py` writes the file. All of it
+works without a screen. Importing this imports no framework.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ DRAWN_AS = {"gymnax": "gymnax", "torch": "gymnax", "gymnasium": "gymnasium", "en
 
 @dataclass(frozen=True)
 class Frame:
-    """What is seen before a step, and what the step led to."""
+    """The picture before a step, and the step's outcome."""
 
     image: np.ndarray
     """`[height, width, 3]`, bytes."""
@@ -39,21 +39,21 @@ class Film:
 
     frames: Iterator[Frame]
     frames_per_s: float
-    """At which the environment runs as fast as the world it stands for, or can be followed."""
+    """Frames per second at which the environment runs in real time, or is easy to follow."""
 
 
 @dataclass(frozen=True)
 class Episode:
-    """What became of an episode that was shown."""
+    """Outcome of an episode in the video."""
 
     episode_return: float
     steps: int
     ended: bool
-    """False where the steps were used up before."""
+    """False if the step limit came first."""
 
 
 def film(run: Run, weights: Weights, seed: int) -> Film:
-    """The greedy policy of `run` in its environment, for ever; refused where nothing can draw it."""
+    """The greedy policy of `run` in its environment, without end; refused where nothing can draw it."""
     suite = run.env.partition("/")[0]
     if suite not in DRAWN_AS:
         raise InputError(f"env={run.env} cannot be drawn; play knows {', '.join(sorted(DRAWN_AS))}")
@@ -72,7 +72,7 @@ def record(
     frames_per_s: float | None = None,
     progress: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> list[Episode]:
-    """Write a video of `episodes` episodes, of at most `max_steps` steps in all, and say what became of them."""
+    """Write a video of `episodes` episodes, of at most `max_steps` steps in all; returns their outcomes."""
     video.check(out)
     shown: list[Episode] = []
     playing = film(run, weights, seed)

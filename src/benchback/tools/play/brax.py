@@ -28,7 +28,7 @@ def film(run: Run, weights: Weights, seed: int) -> Film:
 
 
 def _frames(environment: Any, run: Run, weights: Weights, seed: int) -> Iterator[Frame]:
-    mujoco: Any = import_module("mujoco")  # compiled, and silent about its names
+    mujoco: Any = import_module("mujoco")  # compiled, so its names are unknown to the type checker
     model = environment.sys.mj_model
     model.vis.headlight.ambient[:], model.vis.headlight.diffuse[:] = 0.5, 0.6  # some of brax's scenes have no light
     cameras = [model.camera(i).name for i in range(model.ncam)]

@@ -14,11 +14,11 @@ from benchback.tools.play import Film, Frame
 from benchback.tools.play.steps import chooser
 
 FRAMES_PER_S = 30.0
-"""Where an environment does not say."""
+"""Default where an environment does not specify it."""
 SYSTEM_PACKAGES = {"egl": "libegl1 libegl-mesa0 libgl1-mesa-dri", "osmesa": "libosmesa6"}
-"""MUJOCO_GL -> Debian's names of what it needs."""
+"""MUJOCO_GL -> Debian packages that it needs."""
 GRAPHICS = ("gl", "mesa", "display", "context")
-"""Words of the messages with which MuJoCo and PyOpenGL say that the system's libraries are missing."""
+"""Words in MuJoCo's and PyOpenGL's errors when the system's libraries are missing."""
 
 
 def film(run: Run, weights: Weights, seed: int) -> Film:
@@ -30,7 +30,7 @@ def film(run: Run, weights: Weights, seed: int) -> Film:
 
 
 def without_screen() -> None:
-    """Have pygame and MuJoCo draw into memory, before either is imported."""
+    """Make pygame and MuJoCo render off-screen, before either is imported."""
     for name in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):
         os.environ.setdefault(name, "dummy")
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
@@ -67,7 +67,7 @@ def _frames(scene: Any, run: Run, weights: Weights, seed: int) -> Iterator[Frame
 
 
 def _observing(space: Any, id: str) -> Callable[[Any], np.ndarray]:
-    """From an observation of the scene to what the agent was trained on."""
+    """A function from the scene's observation to the one the agent was trained on."""
     from benchback.envs.gymnasium import encoding, layout
 
     encode, (_, dtype) = encoding(space), layout(space, id)
@@ -83,7 +83,7 @@ def fitting(space: Any, action: np.ndarray) -> Any:
 
 @contextlib.contextmanager
 def drawing() -> Iterator[None]:
-    """Inside, a system without the libraries that draw is an InputError that names their packages."""
+    """Context in which missing rendering libraries raise an InputError that names their packages."""
     from gymnasium.error import DependencyNotInstalled
 
     try:

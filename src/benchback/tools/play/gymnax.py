@@ -22,7 +22,7 @@ BOARDS = (
     "FourRooms-misc",
     "PointRobot-misc",
 )
-"""What it draws with matplotlib; for all others but classic control it writes empty pictures."""
+"""Environments it draws with matplotlib; others but classic control give empty pictures."""
 BOARD_FRAMES_PER_S = 10.0
 
 Draw = Callable[[Any, Frame | None], np.ndarray]
@@ -47,7 +47,7 @@ def _frames(run: Run, weights: Weights, seed: int, draw: Draw) -> Iterator[Frame
 def _drawing(name: str) -> tuple[Draw, float]:
     from gymnax.visualize import vis_gym
 
-    import benchback.envs.gymnax  # noqa: F401  (imports gymnax without what it rarely needs)
+    import benchback.envs.gymnax  # noqa: F401  (imports gymnax without its optional dependencies)
 
     if name in vis_gym.SUPPORTED_GYM_ENVS:
         return _classic(name)
@@ -61,7 +61,7 @@ def _classic(name: str) -> tuple[Draw, float]:
     """gymnasium's renderer, kept open: gymnax's own opens one for every frame."""
     import gymnasium
     import gymnax
-    import pygame  # noqa: F401  (asked for by the renderer, which explains itself less well)
+    import pygame  # noqa: F401  (needed by the renderer, whose own error is less clear)
     from gymnax.visualize import vis_gym
 
     _, params = gymnax.make(name)
@@ -79,7 +79,7 @@ def _classic(name: str) -> tuple[Draw, float]:
 
 
 def _board(name: str) -> Draw:
-    """gymnax's visualiser, begun anew with every episode: what stays in place is drawn once."""
+    """gymnax's visualiser, restarted with every episode: static parts are drawn once."""
     import gymnax
     import matplotlib
 

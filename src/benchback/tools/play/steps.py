@@ -1,4 +1,4 @@
-"""Plays without learning: one environment, greedy actions, for as long as the next step is asked for."""
+"""Greedy rollouts without learning, in one environment, as a generator of steps."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from benchback.run import Run, environment
 
 
 class Played(NamedTuple):
-    """A step in an environment that lives in the program."""
+    """A step in a device environment."""
 
     inner: Any
     """The suite's own state before the step, of this one environment."""

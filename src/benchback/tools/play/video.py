@@ -1,4 +1,4 @@
-"""Frames into a file, mp4 or gif by its suffix; the file is there when it is whole."""
+"""Writes frames to a file, mp4 or gif by its suffix; the file appears when it is complete."""
 
 import contextlib
 import subprocess
@@ -10,19 +10,19 @@ import numpy as np
 from benchback.errors import InputError
 
 PALETTES = "split[a][b];[a]palettegen=stats_mode=single[p];[b][p]paletteuse=new=1"
-"""Every frame with 256 colours of its own: one palette for all would have to see them all first."""
+"""A palette of 256 colours per frame: a shared palette would need all frames in advance."""
 FORMATS = {
-    # Colours have half the resolution, which players expect and odd sizes do not allow.
+    # yuv420p, which players expect, has half the resolution in colour, so sizes must be even.
     ".mp4": ("-c:v", "libx264", "-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2", "-pix_fmt", "yuv420p"),
-    # Viewers show what is faster than 50 frames per second at ten.
+    # Viewers play anything faster than 50 frames per second at ten.
     ".gif": ("-filter_complex", f"fps=fps='min(source_fps,50)',{PALETTES}", "-loop", "0"),
 }
-"""Suffix -> what ffmpeg makes of the frames."""
+"""Suffix -> ffmpeg's options."""
 
 
 @contextlib.contextmanager
 def needed(extra: str) -> Iterator[None]:
-    """Inside, a Python package that is not there is an InputError that names the extra that brings it."""
+    """Context in which a missing Python package raises an InputError that names its extra."""
     try:
         yield
     except ImportError as error:

@@ -1,8 +1,8 @@
-"""Where an iteration's time goes, once everything is compiled: parts, Python functions, the framework's own trace.
+"""Profile of a steady iteration: its parts, Python functions, the framework's own trace.
 
-`plan.py` says what is profiled, `timing.py` takes the times, `parts.py` measures each part by itself (`jax_parts.py`
+`plan.py` defines what is profiled, `timing.py` takes the times, `parts.py` measures each part by itself (`jax_parts.py`
 and `torch_parts.py` build them), `traces.py` runs the profilers, `updates.py` compares the updates of two backends,
-`page.py` shows it all. What is profiled is the run as `benchback train` would train it. Importing this imports no
+`page.py` shows it all. The run is executed as `benchback train` would. Importing this imports no
 framework.
 """
 

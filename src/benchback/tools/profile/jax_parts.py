@@ -16,7 +16,7 @@ from benchback.tools.profile.parts import Hyper, Workload, minibatch
 
 
 def environment(work: Workload) -> tuple[Callable[[], Any], Any]:
-    """A rollout without a policy, and the observations it met."""
+    """A rollout without a policy, and its observations."""
     env, key = work.env, work.env.random(0)
     action = _actions(work)
 
@@ -50,7 +50,7 @@ def learning(work: Workload) -> Callable[[], Any]:
     """All gradient steps of an iteration, fused as the framework fuses iterations."""
     batch = work.phases.rollout(start(work.phases, work.run.seed))[1]
     data = minibatch(work, batch)
-    # An agent whose iteration is one gradient step: its chunks are gradient steps in one program.
+    # An agent whose iteration is one gradient step, so that a chunk is many gradient steps in one program.
     one = replace(
         work.plain, rollout=lambda state: (state, None), update=lambda state, _: work.plain.learn(state, data)
     )
@@ -68,7 +68,7 @@ def learning(work: Workload) -> Callable[[], Any]:
 
 
 def optimiser(work: Workload, count: int, arrays: dict[str, Any]) -> Callable[[], Any] | None:
-    """So many steps of clipped Adam in one program; the gradient is whatever has the right shapes: the weights."""
+    """So many steps of clipped Adam in one program; the weights serve as gradients, since only shapes matter."""
     params = {name: jnp.asarray(x) + 0.1 for name, x in arrays.items()}
     adam = math.adam(anneal=False, steps_per_iteration=1, num_iterations=1)
 

@@ -1,4 +1,4 @@
-"""The profile as files: one offline page, and the same as JSON."""
+"""Writes the profile as files: one offline page, and the same as JSON."""
 
 import html
 import json

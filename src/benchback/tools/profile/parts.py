@@ -1,9 +1,9 @@
 """The parts of an iteration, each timed by itself: as a program of its own with nothing else in it.
 
-Parts measured apart need not add up: together they share loops, memory and what a compiler fuses. What they leave over
-of a whole iteration, or exceed it by, is a row of the table. To tell computing from dispatch every part is also timed
-hollow, in one environment with layers of width one: as many calls and operations, and next to nothing to compute. What
-that takes is dispatch, and is taken off the part.
+Parts measured apart need not add up: together they share loops, memory and what a compiler fuses. Their difference
+from a whole iteration is a row of the table. To tell computing from dispatch every part is also timed
+hollow, in one environment with layers of width one: as many calls and operations, and almost no compute. That time
+is dispatch, and is subtracted from the part.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Workload:
-    """What one iteration asks of its parts."""
+    """How often one iteration runs each part."""
 
     run: Run
     plain: Agent
@@ -44,7 +44,7 @@ class Workload:
     learnings: int
     """Calls of `learn`."""
     optimisers: dict[str, tuple[int, Weights]]
-    """Name of its count -> its steps per iteration, and arrays of the shapes that it moves."""
+    """Name of its count -> its steps per iteration, and arrays of the shapes that it updates."""
 
 
 def table(plan: ProfilePlan, steady: Steady) -> list[Row]:
@@ -52,7 +52,7 @@ def table(plan: ProfilePlan, steady: Steady) -> list[Row]:
     whole_s = steady.times.whole_s
     work = workload(plan.run, steady.plain, steady.phases, steady.backend, plan.warmup)
     full, empty = timed(work, plan.iterations), _hollow(work, plan.iterations)
-    # By noise a twin may take longer than its part; no more than the part can be dispatch.
+    # With noise the hollow part may take longer than the real one; dispatch is at most the part's time.
     spent = {name: min(empty.get(name, 0.0), x) for name, x in full.items() if x is not None}
     rows = [
         {"part": name, "seconds": _less(full[name], spent.get(name)), "how": what} for name, what in MEASURED.items()
@@ -72,7 +72,7 @@ def _less(part: float | None, dispatch: float | None) -> float | None:
 
 
 def workload(run: Run, plain: Agent, phases: Agent, backend: Backend, warmup: int) -> Workload:
-    """What an iteration does, read off one that is made after `warmup` others."""
+    """The workload of an iteration, counted in one after `warmup` others."""
     state = start(phases, run.seed)
     for _ in range(warmup):
         state, _ = phases.update(*phases.rollout(state))
@@ -88,7 +88,7 @@ def workload(run: Run, plain: Agent, phases: Agent, backend: Backend, warmup: in
 
 
 def shapes(weights: Weights, counted: str) -> Weights:
-    """Arrays like those that the optimiser with that count moves."""
+    """Arrays of the shapes that the optimiser with that count updates."""
     prefix = f"{counted.removesuffix('count')}mean/"
     return {name.removeprefix(prefix): x for name, x in weights.items() if name.startswith(prefix)}
 
@@ -112,7 +112,7 @@ def timed(work: Workload, times: int) -> dict[str, float | None]:
 
 
 def _hollow(work: Workload, times: int) -> dict[str, float]:
-    """The parts of the hollow twin; nothing where the algorithm has none."""
+    """Seconds of the hollow parts; none where the algorithm has none."""
     config = work.run.config
     if not {"num_envs", "hidden_sizes"} <= {f.name for f in fields(config)}:
         return {}
@@ -135,7 +135,7 @@ def minibatch(work: Workload, batch: Any) -> Any:
 
 
 class Hyper(NamedTuple):
-    """Hyper-parameters of the optimiser that is timed: any, for they do not change what it costs."""
+    """Hyper-parameters of the timed optimiser: arbitrary, since they do not affect its cost."""
 
     learning_rate: Any = 1e-4
     adam_beta1: Any = 0.9

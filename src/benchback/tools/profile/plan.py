@@ -30,13 +30,13 @@ class ProfilePlan:
             self.rival()
 
     def rival(self) -> Run:
-        """The run in the backend it is compared with, in that one's best mode."""
+        """The run in the compared backend, in that backend's best mode."""
         assert self.compare is not None
         return replace(self.run, backend=self.compare, mode="best", unit="phase")
 
 
 def lasting(plan: ProfilePlan) -> Run:
-    """The run, long enough that nothing measured comes after its end: rates that are annealed would turn negative."""
+    """The run, long enough that nothing measured comes after its end: annealed rates would become negative."""
     run, calls = plan.run, plan.warmup + 4 * plan.iterations
     if "num_iterations" not in {f.name for f in fields(run.config)}:
         return run

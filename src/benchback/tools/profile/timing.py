@@ -1,4 +1,4 @@
-"""Times of whole iterations and of their two phases, waited for."""
+"""Synchronised times of whole iterations and of their two phases."""
 
 import statistics
 import time
@@ -31,10 +31,10 @@ class Times:
 
 @dataclass(frozen=True)
 class Steady:
-    """An agent that has been warmed up, and what its iterations take."""
+    """A warmed-up agent, and the times of its iterations."""
 
     plain: Agent
-    """As its implementation gives it, nothing compiled."""
+    """The agent as implemented, nothing compiled."""
     phases: Agent
     """Compiled by the run's mode, rollout and update apart."""
     whole: Agent
@@ -44,7 +44,7 @@ class Steady:
 
 
 def steady(plan: ProfilePlan) -> Steady:
-    """The run's agent, warm, with the times of its iterations."""
+    """The run's agent after warm-up, with the times of its iterations."""
     run = plan.run
     make, backend = registry.load(run.algorithm, run.backend)
     plain = make(run.config, environment(run, run.config.num_envs))
@@ -93,7 +93,7 @@ def _phases(plan: ProfilePlan, agent: Agent, backend: Backend) -> tuple[list[flo
 
 
 def seconds(call: Callable[[], Any], backend: Backend, times: int) -> float:
-    """Median seconds of a call that is waited for, after it has settled."""
+    """Median seconds of a synchronised call, after warm-up."""
     found = []
     for _ in range(CALLS_TO_SETTLE + times):
         started = time.perf_counter()

@@ -14,7 +14,7 @@ from benchback.tools.profile.parts import Hyper, Workload, minibatch
 
 
 def environment(work: Workload) -> tuple[Callable[[], Any], Any]:
-    """A rollout whose policy reads its actions from a list, and the observations it met."""
+    """A rollout whose policy reads its actions from a list, and its observations."""
     env, generator, model = work.env, work.env.random(0), torch.nn.Identity()
     action = _actions(work)
 
@@ -81,7 +81,7 @@ def learning(work: Workload) -> Callable[[], Any]:
 
 
 def optimiser(work: Workload, count: int, arrays: dict[str, Any]) -> Callable[[], Any] | None:
-    """So many steps of clipped Adam; the gradient is whatever has the right shapes: the weights."""
+    """So many steps of clipped Adam; the weights serve as gradients, since only shapes matter."""
     params = [torch.tensor(x) + 0.1 for x in arrays.values()]
     adam = math.adam(anneal=False, steps_per_iteration=1, num_iterations=1)
     state, hyper = adam.init(params), pytorch.as_data(Hyper(), params[0].dtype)

@@ -1,4 +1,4 @@
-"""Profilers run over steady iterations: cProfile for Python, the framework's own for what Python does not see."""
+"""Profilers run over steady iterations: cProfile for Python, the framework's own for the rest."""
 
 import cProfile
 import pstats
@@ -38,17 +38,17 @@ def trace(plan: ProfilePlan, steady: Steady, out: Path) -> tuple[Functions, dict
 
 
 def _iterate(steady: Steady, state: Any, calls: int) -> Any:
-    """As the training loop does: a call, and its metrics on the host."""
+    """One step of the training loop: a call, and its metrics on the host."""
     for _ in range(calls):
         state, metrics = advance(steady.whole, state)
-        steady.backend.block(metrics)  # by itself, so that waiting has a name of its own
+        steady.backend.block(metrics)  # a separate call, so that waiting is a row of its own in the profile
         steady.backend.fetch(metrics)
     return state
 
 
 @contextmanager
 def _jax(path: Path) -> Iterator[None]:
-    """JAX's profiler; of what it writes, the trace that Perfetto opens."""
+    """Run JAX's profiler; keep the trace that Perfetto opens."""
     import jax
 
     with tempfile.TemporaryDirectory(prefix="benchback-trace-") as folder:
@@ -60,7 +60,7 @@ def _jax(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _torch(path: Path) -> Iterator[None]:
-    """torch's profiler, of the processor and of a GPU where there is one."""
+    """Run torch's profiler, on the CPU and on a GPU where there is one."""
     from torch.profiler import profile, supported_activities
 
     with profile(activities=supported_activities()) as profiler:

@@ -1,7 +1,7 @@
 """The updates of two backends side by side, timed until they return and until they are done.
 
-A framework that works asynchronously returns before it is done. Who stops the clock then has timed the dispatch, and
-will call the framework that hands over its work the faster one.
+An asynchronous framework returns before it is done. A clock stopped then has timed the dispatch only, and makes the
+asynchronous framework look faster.
 """
 
 import math
@@ -19,7 +19,7 @@ KINDS = {"returned": "until the call returns", "done": "until the result is ther
 
 
 class Updater:
-    """A run that is taken forward one iteration at a time; only its updates are timed."""
+    """A run that advances one iteration at a time; only its updates are timed."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -28,7 +28,7 @@ class Updater:
         self.taken: dict[str, list[float]] = {name: [] for name in KINDS}
 
     def update(self) -> None:
-        """One iteration."""
+        """Run one iteration."""
         state, batch = self.agent.rollout(self.state)
         self.backend.block(batch)
         started = time.perf_counter()
@@ -40,7 +40,7 @@ class Updater:
 
 
 def compare(plan: ProfilePlan) -> dict[str, Any]:
-    """Seconds of an update of both backends, and their ratio, by what the clock was stopped at."""
+    """Seconds of an update of both backends, and their ratio, by the moment at which the clock was stopped."""
     sides = [Updater(replace(plan.run, unit="phase")), Updater(plan.rival())]
     for side in sides:
         for _ in range(plan.warmup):
@@ -48,7 +48,7 @@ def compare(plan: ProfilePlan) -> dict[str, Any]:
         for taken in side.taken.values():
             taken.clear()
     for number in range(plan.iterations):
-        # In turn, and each first every other time: what slows the machine slows both.
+        # In turn, with alternating order: a slower machine slows both.
         for side in sides if number % 2 else reversed(sides):
             side.update()
     return {

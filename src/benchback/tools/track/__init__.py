@@ -1,6 +1,6 @@
-"""Metric sinks: what a finished run measured, for the tools people look at curves with.
+"""Metric sinks: export the metrics of a finished run to experiment trackers.
 
-A tracker is fed from the record of a run after it was stored, never while a clock runs. What it makes of it is a copy:
-losing it loses nothing, and a tracker that fails costs a warning. Each run has a folder of its own per tracker,
-complete or not there at all.
+A tracker is fed from the record of a run after it was stored, never while a clock runs. Its output is a copy
+that can be lost without harm, and a tracker that fails only gives a warning. Each run has a folder per tracker, written
+atomically.
 """

@@ -7,7 +7,7 @@ from benchback.tools.track.run import Tracked
 
 
 def write(run: Tracked, folder: Path, online: bool) -> None:
-    """The rows of a run; what does not exist is an empty field."""
+    """Write the rows of a run; missing values are empty fields."""
     columns = list(dict.fromkeys(name for row in run.rows for name in row))
     with (folder / "metrics.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, fieldnames=columns, restval="")

@@ -1,4 +1,4 @@
-"""Feeds one finished run to trackers, in a process of its own: what they load and start is gone before the next run.
+"""Feeds one finished run to trackers, in a process of its own, so that nothing they start lasts into the next run.
 
 `python -m benchback.tools.track.feed` takes a JSON object on its standard input and prints a line of JSON for each
 tracker.
@@ -24,13 +24,13 @@ EXTRAS = ("tensorboard", "wandb")
 
 
 def check_installed(tracker: str) -> None:
-    """Refuse a tracker whose package is missing, and name the extra that brings it."""
+    """Refuse a tracker whose package is missing, and name its extra."""
     if tracker in EXTRAS and find_spec(tracker) is None:
         raise InputError(f"--track {tracker} needs a package that is not installed: pip install 'benchback[{tracker}]'")
 
 
 def write(tracker: str, run: Tracked, folder: Path, online: bool = False) -> Path:
-    """The run's folder of that tracker, complete or not there."""
+    """Write the run's folder of that tracker, atomically."""
     place = folder / tracker / run.name
     draft = place.with_name(f".{run.name}.{os.getpid()}.new")
     draft.mkdir(parents=True)
@@ -49,7 +49,7 @@ def request(trackers: list[str], run: Tracked, folder: Path, online: bool) -> st
 
 def main() -> None:
     """Write what is requested; a tracker that fails is reported in a line and does not stop the others."""
-    # Whatever a tracker prints must not stand between the answers.
+    # The output of trackers must not mix with the answers.
     answers, sys.stdout = sys.stdout, sys.stderr
     asked: Mapping[str, Any] = json.loads(sys.stdin.read())
     run = Tracked(**asked["run"])

@@ -1,4 +1,4 @@
-"""Feeds the runs of a campaign to its trackers: each when it ends, and those that an earlier process left unfed."""
+"""Feeds the runs of a campaign to its trackers: each when it ends, and those that an earlier process left out."""
 
 import json
 import os
@@ -24,7 +24,7 @@ COMMAND = (sys.executable, "-m", "benchback.tools.track.feed")
 
 
 def check(trackers: Sequence[str], online: bool) -> None:
-    """Refuse what cannot work before anything runs."""
+    """Refuse trackers that cannot work, before anything runs."""
     for tracker in trackers:
         feed.check_installed(tracker)
     if online and "wandb" not in trackers:
@@ -40,7 +40,7 @@ def folder_of(store: Path) -> Path:
 
 @dataclass
 class Feeder:
-    """Feeds trackers; never raises, for a run is worth more than its curves."""
+    """Feeds trackers; never raises, so that a failing tracker cannot stop a campaign."""
 
     store: Store
     trackers: Sequence[str]
@@ -48,10 +48,10 @@ class Feeder:
     asked_to_stop: Callable[[], bool] = lambda: False
     log: Callable[[str], None] = lambda line: None
     silenced: set[str] = field(default_factory=set)
-    """Trackers whose failure the user has seen; the store has every failure."""
+    """Trackers whose failure was shown to the user; the store has every failure."""
 
     def catch_up(self) -> None:
-        """Feed every run that is in the store and not with all trackers yet."""
+        """Feed every stored run that some tracker does not have yet."""
         for stored in stored_attempts(self.store):
             if self.asked_to_stop():
                 return
@@ -93,7 +93,7 @@ class Feeder:
         return unanswered | answers
 
     def failed(self, tracker: str, slot: Slot, fault: str) -> None:
-        """One line for the user, an event for the store; a key is in neither."""
+        """Report a failure: one line for the user, an event in the store, both without API keys."""
         if key := wandb.settings(os.environ, DOTENV).get(wandb.KEY):
             fault = fault.replace(key, "[key]")
         self.store.add_event("tracker", {"tracker": tracker, "slot": slot.id, "failed": fault})

@@ -18,14 +18,14 @@ class Tracked:
     """A run as a tracker receives it."""
 
     name: str
-    """Name of the run, fit for a folder whatever the variant is called."""
+    """Name of the run, valid as a folder name for any variant."""
     study: str
     config: Mapping[str, Any]
     """Every field of the run, and how it was executed."""
     rows: list[Row]
     """See `rows_of`."""
     summary: Mapping[str, float]
-    """Values of which a run has one each: marks and peak memory."""
+    """Scalars of a run: marks and peak memory."""
 
 
 def tracked(study: str, slot: Slot, cell: Cell, attempt: Attempt) -> Tracked:
@@ -48,7 +48,7 @@ def name_of(slot: Slot, cell: Cell, number: int) -> str:
 def rows_of(record: Record) -> list[Row]:
     """A row per iteration: iteration, env_steps and seconds of training, then what was measured.
 
-    A value of a call that covers many iterations stands beside its last one. What does not exist is left out.
+    The value of a call that covers many iterations is in the row of its last one. Missing values are left out.
     """
     length = record.ledger["iterations_per_call"]
     durations = [x or 0.0 for x in record.samples["total_s"]]

@@ -9,7 +9,7 @@ from typing import Any
 from benchback.tools.track.run import Tracked
 
 INDEX = ("iteration", "env_steps")
-"""Columns that say where a row belongs and are no curves."""
+"""Columns that index a row and are not curves."""
 
 
 def write(run: Tracked, folder: Path, online: bool) -> None:
@@ -44,5 +44,5 @@ def _text(run: Tracked) -> Any:
 
 
 def _message(module: str, name: str) -> Any:
-    """A kind of message; they are made when the module is imported, so no type checker knows them."""
+    """A protobuf message class; they are created on import, so no type checker knows them."""
     return getattr(import_module(f"tensorboard.compat.proto.{module}"), name)

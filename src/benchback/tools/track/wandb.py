@@ -13,12 +13,12 @@ from benchback.tools.track.run import Tracked
 
 KEY = "WANDB_API_KEY"
 KNOWN = (KEY, "WANDB_ENTITY", "WANDB_PROJECT", "WANDB_BASE_URL")
-"""What is taken from the environment and from `.env`."""
+"""Variables read from the environment and from `.env`."""
 PROJECT = "benchback"
 
 
 def write(run: Tracked, folder: Path, online: bool) -> None:
-    """One W&B run with every row as a step; nothing of the machine, the shell or the code goes with it."""
+    """Write one W&B run with every row as a step, without data about the machine, the shell or the code."""
     import wandb
 
     settings = wandb.Settings(
@@ -42,7 +42,7 @@ def write(run: Tracked, folder: Path, online: bool) -> None:
 
 
 def _tidy(folder: Path) -> None:
-    """Leave the run's own folder only: the links beside it would point to where it was made."""
+    """Remove all but the run's own folder: the links beside it would point to the temporary folder."""
     made = folder / "wandb"
     for path in made.iterdir():
         if path.is_symlink() or path.is_file():
@@ -53,7 +53,7 @@ def _tidy(folder: Path) -> None:
 
 
 def settings(environment: Mapping[str, str], dotenv: Path) -> dict[str, str]:
-    """What is known about the account; the environment wins over `.env`, of which nothing else is read."""
+    """Settings of the account; the environment overrides `.env`, of which nothing else is read."""
     found = {}
     if dotenv.is_file():
         for line in dotenv.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -65,7 +65,7 @@ def settings(environment: Mapping[str, str], dotenv: Path) -> dict[str, str]:
 
 
 def variables(environment: Mapping[str, str], dotenv: Path, online: bool) -> dict[str, str]:
-    """The environment of the process that feeds trackers: the key is in it only where it is needed."""
+    """The environment of the process that feeds trackers: the key is included only where it is needed."""
     others = {name: value for name, value in environment.items() if not name.startswith("WANDB_")}
     own = settings(environment, dotenv)
     if not online:

@@ -32,7 +32,7 @@ def score(record: Record) -> float | None:
 
 
 def lines_of(store: Store, tuning: Study) -> list[Line]:
-    """A line per point, best mean first; points that lack a seed come after those that have all, whatever they got."""
+    """A line per point, best mean first; points that lack a seed come after those that have all."""
     stratum = len(store.strata()) - 1
     found: dict[str, dict[int, float | None]] = {}
     for slot, _, attempt in accepted_attempts(store, stratum):

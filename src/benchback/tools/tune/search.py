@@ -22,7 +22,7 @@ def study_of(space: Space, seed: int, *, scale: float = 1.0, threads: int = 1, t
         max_blocks=space.seeds,
         timeout_s=timeout_s,
         aa=False,
-        # What is looked for is a return, which a busy machine does not change.
+        # Points are compared by return, which a busy machine does not change.
         rerun_noisy=False,
         threads=threads,
     )

@@ -22,7 +22,7 @@ FOLDER = Path(__file__).parent / "spaces"
 DECADE = 10.0
 """A range whose ends are this factor apart is drawn from on a logarithmic scale unless it says otherwise."""
 TRIES = 100
-"""Draws for every point that is wanted, of which some may be alike."""
+"""Most draws per wanted point, since some may be equal."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def from_dict(given: Mapping[str, Any]) -> Space:
 
 
 def extended(space: Space, grid: Mapping[str, Any], random: Mapping[str, Any]) -> Space:
-    """The space with these axes, checked against the fields of its algorithm, in the place of its own of that name."""
+    """The space with these axes, checked against its algorithm's fields, replacing its own axes of the same name."""
     known = known_fields(space.base["algorithm"])
     checked_grid = {name: _values(known, name, given) for name, given in grid.items()}
     checked_random = {name: _source(known, name, given) for name, given in random.items()}
@@ -203,7 +203,7 @@ def _source(known: Mapping[str, Field], name: str, given: Any) -> Range | list[A
 
 
 def _parsed(field: Field, value: Any) -> Any:
-    """A value written as text as what the field holds; others are checked when the run is made."""
+    """A value given as text, converted to the field's type; others are checked when the run is made."""
     if not isinstance(value, str) or isinstance(field.default, str):
         return value
     kind = type(field.default)

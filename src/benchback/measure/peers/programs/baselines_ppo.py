@@ -8,7 +8,7 @@ from measuring import main, time_after_warm_up  # pyright: ignore[reportMissingI
 
 
 def measure(work: SimpleNamespace, options: dict[str, str]) -> dict[str, Any]:
-    """The PPO of `options["module"]`, with every knob the work turns."""
+    """Train the PPO of `options["module"]` with every hyper-parameter of the work."""
     from stable_baselines3.common.env_util import make_vec_env  # pyright: ignore[reportMissingImports]
 
     module = options["module"]
@@ -27,7 +27,7 @@ def measure(work: SimpleNamespace, options: dict[str, str]) -> dict[str, Any]:
 
 
 def arguments(work: SimpleNamespace, module: str) -> dict[str, Any]:
-    """The work in stable-baselines3's words."""
+    """The work as stable-baselines3's arguments."""
     common = {
         "n_steps": work.num_steps,
         "batch_size": work.num_envs * work.num_steps // work.num_minibatches,
@@ -50,7 +50,7 @@ def arguments(work: SimpleNamespace, module: str) -> dict[str, Any]:
 
 
 def canonical(ppo: Any, work: SimpleNamespace, module: str) -> dict[str, Any]:
-    """What it really does, read back from it, in benchback's words."""
+    """The configuration it really uses, read back from it, as benchback's fields."""
     batch_size = ppo.n_envs * ppo.n_steps
     return {
         "env": work.env,

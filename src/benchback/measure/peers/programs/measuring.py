@@ -1,7 +1,7 @@
 """Shared by every program: the clock, peak memory and the message it sends. Standard library only.
 
-A peer's virtual environment has no benchback in it, so the frame is written here once more; a test holds it to the
-reader of `benchback.measure.wire`.
+A peer's virtual environment has no benchback in it, so the frame format is repeated here; a test checks it against
+the reader of `benchback.measure.wire`.
 """
 
 import json
@@ -21,7 +21,7 @@ WARM_UP_ITERATIONS = 2
 
 
 def main(measure: Callable[[SimpleNamespace, dict[str, str]], dict[str, Any]]) -> None:
-    """Do the work told on standard input; send what `measure` found to the file descriptor on the command line."""
+    """Measure the work given on standard input; send the result to the file descriptor on the command line."""
     job = json.load(sys.stdin)
     work = SimpleNamespace(**job["work"])
     outcome = measure(work, job["options"])
@@ -50,7 +50,7 @@ def number(value: float) -> float | None:
 def time_twice(train: Callable[[int], Any], work: SimpleNamespace) -> tuple[dict[str, Any], Any]:
     """For whole trainings as one program: the second execution is steady, the first beyond it is compiling.
 
-    `train` must not return before its results are there.
+    `train` must wait for its results before it returns.
     """
     first_s, _ = clocked(lambda: train(work.seed))
     steady_s, result = clocked(lambda: train(work.seed + 1))
@@ -79,7 +79,7 @@ def peak_bytes() -> int:
     """Largest resident set of this process."""
     status = Path("/proc/self/status")
     if status.exists():
-        # Unlike ru_maxrss this starts anew at exec, so it holds nothing of the parent's.
+        # Unlike ru_maxrss this is reset at exec, so it does not include the parent's peak.
         line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
         return int(line.split()[1]) * 1024
     unit = 1 if sys.platform == "darwin" else 1024

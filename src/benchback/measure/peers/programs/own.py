@@ -13,11 +13,11 @@ from benchback.run import Run, build
 from benchback.train import advance
 
 PRODUCT_S = 0.3
-"""Time to spend on the products alone."""
+"""Seconds to spend on the matrix products alone."""
 
 
 def measure(work: SimpleNamespace, options: dict[str, str]) -> dict[str, Any]:
-    """The backend, mode, unit and suite of `options` on the work."""
+    """Train with the backend, mode, unit and suite of `options` on the work."""
     run = run_of(work, options)
     agent, backend = build(run)
     if run.unit == "chunk":
@@ -71,7 +71,7 @@ def run_of(work: SimpleNamespace, options: dict[str, str]) -> Run:
 
 
 def last_finite(values: list[float]) -> float:
-    """The last value that is one; iterations in which no episode ends have none."""
+    """The last finite value; iterations in which no episode ends are NaN."""
     return next((float(x) for x in reversed(values) if math.isfinite(x)), math.nan)
 
 

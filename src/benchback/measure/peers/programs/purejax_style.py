@@ -108,9 +108,9 @@ def advantages_of(batch: Transition, last_value: jax.Array, work: SimpleNamespac
 
     def step(carry: tuple[jax.Array, jax.Array], transition: Transition) -> tuple[Any, jax.Array]:
         advantage, next_value = carry
-        going_on = 1 - transition.done
-        delta = transition.reward + work.gamma * next_value * going_on - transition.value
-        advantage = delta + work.gamma * work.gae_lambda * going_on * advantage
+        not_done = 1 - transition.done
+        delta = transition.reward + work.gamma * next_value * not_done - transition.value
+        advantage = delta + work.gamma * work.gae_lambda * not_done * advantage
         return (advantage, transition.value), advantage
 
     start = jnp.zeros_like(last_value), last_value

@@ -9,7 +9,7 @@ EVALUATION_EPISODES = 32
 
 
 def measure(work: SimpleNamespace, options: dict[str, str]) -> dict[str, Any]:
-    """Train twice, then play the last policy, sampling its actions; playing is not timed."""
+    """Train twice, then evaluate the last policy with sampled actions; the evaluation is not timed."""
     import jax
     from rejax import PPO  # pyright: ignore[reportMissingImports]
     from rejax.evaluate import evaluate  # pyright: ignore[reportMissingImports]
@@ -28,7 +28,7 @@ def measure(work: SimpleNamespace, options: dict[str, str]) -> dict[str, Any]:
 
 
 def arguments(work: SimpleNamespace) -> dict[str, Any]:
-    """The work in rejax's words."""
+    """The work as rejax's arguments."""
     total = work.num_iterations * work.num_envs * work.num_steps
     return {
         "env": work.env,
@@ -51,7 +51,7 @@ def arguments(work: SimpleNamespace) -> dict[str, Any]:
 
 
 def canonical(ppo: Any, work: SimpleNamespace) -> dict[str, Any]:
-    """What rejax really does, read back from it, in benchback's words."""
+    """The configuration rejax really uses, read back from it, as benchback's fields."""
     return {
         "env": work.env,
         "num_envs": ppo.num_envs,
