@@ -32,7 +32,7 @@ class PeersFlags:
     workloads: tuple[str, ...] = ()
     """A: CartPole 32 x 256, B: CartPole 4 x 128, C: Breakout-MinAtar 32 x 256; all by default."""
     sides: tuple[str, ...] = ()
-    """Who to compare; all by default."""
+    """Sides to compare; all by default."""
     threads: int = 1
     """CPU threads of every side."""
     store: Path | None = None
@@ -40,7 +40,7 @@ class PeersFlags:
     new_stratum: bool = False
     """Start over on a machine that has changed; runs before and after are never pooled."""
     out: Path | None = None
-    """File for the figures of every run, a JSON line each."""
+    """File for the metrics of every run, a JSON line each."""
     json: bool = False
     """Print JSON."""
 
