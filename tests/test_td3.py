@@ -536,8 +536,8 @@ def test_networks_flatten_observations_of_any_shape(backend: str) -> None:
     agent, own = built(backend), subject(backend)
     weights, flat = cases.networks(np.random.default_rng(0)), cases.minibatch(np.random.default_rng(1))
     image = flat._replace(obs=flat.obs[:, None, :, None], next_obs=flat.next_obs[:, None, :, None])
-    actions = [own.greedy(agent, start(agent, 0, weights), data.obs) for data in (flat, image)]
-    assert np.array_equal(*actions)
+    actions = [own.greedy(agent, start(agent, 0, weights), x.obs) for x in (flat, image)]
+    assert np.array_equal(actions[0], actions[1])
     learnt = [agent.export(agent.learn(start(agent, 0, weights), own.place_all(x))[0]) for x in (flat, image)]
     assert different(*learnt) == []
 

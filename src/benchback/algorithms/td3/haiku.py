@@ -101,6 +101,8 @@ def make(config: Config, env: Env) -> Agent:
         key, model_key, env_key = jax.random.split(key, 3)
         params = model.init(model_key, jnp.zeros((1, *env.observation_shape)), jnp.zeros((1, env.actions.size)))
         env_state = env.reset(env_key)
+        obs, zero = env_state.obs[0], jnp.zeros((), dtype)
+        row = Experience(obs, jnp.zeros(env.actions.size, dtype), zero, obs, zero.astype(jnp.bool_))
         return State(
             params=params,
             target=jax.tree.map(jnp.copy, params),
@@ -108,15 +110,12 @@ def make(config: Config, env: Env) -> Agent:
             actor_adam_count=jnp.zeros((), jnp.int32),
             critic_adam=critic_optimiser.init(select(params, CRITICS)),
             critic_adam_count=jnp.zeros((), jnp.int32),
-            replay=math.empty_replay(example_row(env_state.obs[0]), config.replay_capacity),
+            replay=math.empty_replay(row, config.replay_capacity),
             replay_inserted=jnp.zeros((), jnp.int32),
             env=env_state,
             key=key,
             hyper=hyper,
         )
-
-    def example_row(obs: Shaped[Array, "*O"]) -> Experience:
-        return Experience(obs, jnp.zeros(env.actions.size, dtype), jnp.zeros((), dtype), obs, jnp.zeros((), bool))
 
     def policy(params: hk.Params, obs: Shaped[Array, "B *O"]) -> Float[Array, "B A"]:
         return math.squash(model.policy(params, obs), bounds)
@@ -142,7 +141,8 @@ def make(config: Config, env: Env) -> Agent:
         return math.twin_target(minibatch.reward, minibatch.terminated, next_value1, next_value2, hyper.gamma)
 
     def learn(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
-        target, count = td_target(state.target, minibatch, state.hyper), state.critic_adam_count
+        count = state.critic_adam_count
+        target = td_target(state.target, minibatch, state.hyper)
 
         def objective(params: hk.Params) -> tuple[Float[Array, ""], Metrics]:
             return critic_loss(fast_gradients(partial(model.values, params))(minibatch.obs, minibatch.action), target)
@@ -153,7 +153,8 @@ def make(config: Config, env: Env) -> Agent:
         params = hk.data_structures.merge(state.params, cast(hk.Params, optax.apply_updates(critics, step)))
         state = state._replace(params=params, critic_adam=critic_adam, critic_adam_count=count + 1)
         # What a cond passes on it may copy: replay and environment go around it.
-        learner, due = state._replace(replay=None, env=None), count % config.policy_delay == 0
+        learner = state._replace(replay=None, env=None)
+        due = count % config.policy_delay == 0
         learner, delayed = jax.lax.cond(due, policy_step, no_policy_step, learner, minibatch.obs)
         state = learner._replace(replay=state.replay, env=state.env)
         return state, metrics | {"critic_grad_norm": optax.tree.norm(gradient)} | delayed

@@ -127,11 +127,10 @@ def make(config: Config, env: Env) -> Agent:
         actor_adam = nnx.Optimizer(model, actor_optimiser, wrt=ACTOR)
         critic_adam = nnx.Optimizer(model, critic_optimiser, wrt=CRITICS)
         env_state = env.reset(env_key)
-        replay = math.empty_replay(example_row(env_state.obs[0]), config.replay_capacity)
+        obs, zero = env_state.obs[0], jnp.zeros((), dtype)
+        row = Experience(obs, jnp.zeros(env.actions.size, dtype), zero, obs, zero.astype(jnp.bool_))
+        replay = math.empty_replay(row, config.replay_capacity)
         return State(model, actor_adam, critic_adam, replay, env_state, key, hyper)
-
-    def example_row(obs: Shaped[Array, "*O"]) -> Experience:
-        return Experience(obs, jnp.zeros(env.actions.size, dtype), jnp.zeros((), dtype), obs, jnp.zeros((), bool))
 
     def policy(model: ActorCritic, obs: Shaped[Array, "B *O"]) -> Float[Array, "B A"]:
         return math.squash(model.actor(obs), bounds)

@@ -92,12 +92,11 @@ def make(config: Config, env: Env, wrap: Wrap = pytorch.keep) -> Agent:
         target = deepcopy(model).requires_grad_(False)
         adams = actor_optimiser.init(select(model, ACTOR)), critic_optimiser.init(select(model, CRITICS))
         env_state = env.reset(generator)
-        replay = math.empty_replay(example_row(env_state.obs[0]), config.replay_capacity)
+        obs = env_state.obs[0]
+        zero = obs.new_zeros((), dtype=dtype)
+        row = Experience(obs, zero.expand(env.actions.size), zero, obs, zero.bool())
+        replay = math.empty_replay(row, config.replay_capacity)
         return State(model, target, *adams, replay, 0, env_state, generator, hyper)
-
-    def example_row(obs: Shaped[Tensor, "*O"]) -> Experience:
-        action, reward = obs.new_zeros(env.actions.size, dtype=dtype), obs.new_zeros((), dtype=dtype)
-        return Experience(obs, action, reward, obs, obs.new_zeros((), dtype=torch.bool))
 
     def policy(model: ActorCritic, obs: Shaped[Tensor, "B *O"]) -> Float[Tensor, "B A"]:
         return math.squash(model.actor(obs), bounds)
