@@ -96,7 +96,7 @@ def test_modes_are_those_of_the_design() -> None:
 
 
 IMPLEMENTATIONS = [ROOT / "algorithms" / a / f"{b}.py" for a in registry.ALGORITHMS for b in registry.BACKENDS]
-ORDER = ["init", "rollout", "learn", "update", "act", "export"]
+ORDER = ["init", "rollout", "learn", "update", "act"]
 
 
 @pytest.mark.parametrize("path", IMPLEMENTATIONS, ids=lambda p: p.stem)

@@ -396,22 +396,6 @@ def pure(name: str) -> Agent:
 
 
 @pytest.mark.parametrize("name", JAX)
-def test_init_is_pure_and_takes_every_float_from_hyper(name: str) -> None:
-    """Vmapped over keys and log standard deviations it equals one call for each."""
-    agent = pure(name)
-    keys = [agent.key(seed) for seed in (1, 2)]
-    hypers = [agent.hyper._replace(initial_log_std=x) for x in (-1.0, 0.5)]
-    stacked = jax.tree.map(lambda *x: jnp.stack(x), *hypers)
-    population = jax.vmap(agent.init)(jnp.stack(keys), stacked)
-    for i, (key, hyper) in enumerate(zip(keys, hypers, strict=True)):
-        alone = agent.export(agent.init(key, hyper))
-        member = agent.export(jax.tree.map(lambda x, i=i: x[i], population))
-        assert set(alone["log_std"]) == {np.float32(hyper.initial_log_std)}
-        for field, array in alone.items():
-            np.testing.assert_allclose(member[field], array, rtol=1e-6, atol=1e-6, err_msg=field)
-
-
-@pytest.mark.parametrize("name", JAX)
 def test_a_population_can_share_its_counters(name: str) -> None:
     """vmap refuses to return a counter unbatched if anything that differs between members went into it."""
     agent = pure(name)
