@@ -107,7 +107,7 @@ def test_cases_take_every_branch() -> None:
     assert all(np.float32(x) == x for config in (cases.BASE, cases.OTHER, cases.TINY) for x in config.hyper)
 
 
-def test_iterations_of_level_3_wait_learn_wrap_around_and_renew_the_target() -> None:
+def test_iterations_of_level_3_wait_learn_wrap_around_and_update_the_target() -> None:
     config = cases.BASE
     inserted = [i * config.batch_size for i in range(1, levels.NUM_ITERATIONS + 1)]
     assert {n >= config.learning_starts for n in inserted} == {False, True}
@@ -119,14 +119,14 @@ def test_iterations_of_level_3_wait_learn_wrap_around_and_renew_the_target() -> 
 @pytest.mark.parametrize("case", cases.single_steps()[:2] + cases.single_steps()[3:4])
 def test_oracle_gradient_equals_finite_differences_with_the_target_held(case: cases.Case) -> None:
     minibatch = Minibatch(*map(widened, case.minibatch))
-    aim = oracle.target(case.weights, minibatch, case.config)
+    target = oracle.td_target(case.weights, minibatch, case.config)
     _, found = oracle.objective(case.weights, minibatch, case.config)
 
     def loss(name: str, index: tuple[int, ...], step: float) -> float:
         moved = case.weights[name].copy()
         moved[index] += step
         value = oracle.values(case.weights | {name: moved}, minibatch.obs)
-        return ((value[np.arange(len(aim)), minibatch.action] - aim) ** 2).mean()
+        return ((value[np.arange(len(target)), minibatch.action] - target) ** 2).mean()
 
     assert found.keys() == parameters(case.weights).keys()
     for name, gradient in found.items():
@@ -140,8 +140,8 @@ def test_oracle_target_is_the_reward_and_what_follows() -> None:
     batch = Minibatch(np.zeros((3, 1)), np.zeros(3, int), np.array([1.0, 2, 3]), np.ones((3, 1)), np.array([0, 0, 1]))
     half = replace(cases.BASE, gamma=0.5)
     # The target network values the two actions 4 and 8, the online network prefers the first.
-    assert oracle.target(weights, batch, half).tolist() == [1 + 4, 2 + 4, 3]
-    assert oracle.target(weights, batch, replace(half, double=True)).tolist() == [1 + 2, 2 + 2, 3]
+    assert oracle.td_target(weights, batch, half).tolist() == [1 + 4, 2 + 4, 3]
+    assert oracle.td_target(weights, batch, replace(half, double=True)).tolist() == [1 + 2, 2 + 2, 3]
 
 
 LINEAR = [
@@ -191,32 +191,24 @@ def caught_without_mistake(backend: str, level: str) -> set[str]:
 
 def online_value(right: Any) -> Any:
     """The online network's value in place of the target network's."""
-
-    def wrong(math: Any, next_value: Any, online: Any, *rest: Any) -> Any:
-        return right(math, next_value if online is None else online, online, *rest)
-
-    return wrong
+    return lambda math, next_value, selecting, *rest: right(math, selecting, selecting, *rest)
 
 
 def choice_by_target(right: Any) -> Any:
     """Double Q-learning whose action is chosen by the network that values it."""
-    return lambda math, next_value, online, *rest: right(math, next_value, next_value, *rest)
+    return lambda math, next_value, selecting, *rest: right(math, next_value, next_value, *rest)
 
 
 def swapped_networks(right: Any) -> Any:
     """Double Q-learning with both networks in each other's place."""
-
-    def wrong(math: Any, next_value: Any, online: Any, *rest: Any) -> Any:
-        return right(math, next_value, online, *rest) if online is None else right(math, online, next_value, *rest)
-
-    return wrong
+    return lambda math, next_value, selecting, *rest: right(math, selecting, next_value, *rest)
 
 
 def through_termination(right: Any) -> Any:
     """Bootstrapping from what follows the end of an episode."""
 
-    def wrong(math: Any, next_value: Any, online: Any, minibatch: Minibatch, *rest: Any) -> Any:
-        return right(math, next_value, online, minibatch._replace(terminated=minibatch.terminated & False), *rest)
+    def wrong(math: Any, next_value: Any, selecting: Any, minibatch: Minibatch, *rest: Any) -> Any:
+        return right(math, next_value, selecting, minibatch._replace(terminated=minibatch.terminated & False), *rest)
 
     return wrong
 
@@ -238,12 +230,12 @@ def where_it_came_from(right: Any) -> Any:
 
 
 def twice_the_period(right: Any) -> Any:
-    """The target network renewed half as often."""
+    """The target network updated half as often."""
     return lambda inserted, config: right(inserted, replace(config, target_every=2 * config.target_every))
 
 
 def at_once(right: Any) -> Any:
-    """The target network renewed in every iteration."""
+    """The target network updated in every iteration."""
     return lambda inserted, config: right(inserted, replace(config, target_every=1))
 
 
@@ -272,16 +264,12 @@ def all_places(right: Any) -> Any:
     return lambda random, replay, inserted, shape: right(random, replay, inserted + 10**6, shape)
 
 
-LOSS_MODULE, OWN, MATH = (
-    "benchback.algorithms.dqn.loss",
-    "benchback.algorithms.dqn.{backend}",
-    "benchback.math.{family}",
-)
+OWN, MATH = "benchback.algorithms.dqn.{backend}", "benchback.math.{family}"
 MISTAKES = {
-    "online_value": ("L1", LOSS_MODULE, "td_target", online_value, "gradient"),
-    "choice_by_target": ("L1", LOSS_MODULE, "td_target", choice_by_target, "gradient"),
-    "swapped_networks": ("L1", LOSS_MODULE, "td_target", swapped_networks, "gradient"),
-    "through_termination": ("L1", LOSS_MODULE, "td_target", through_termination, "gradient"),
+    "online_value": ("L1", OWN, "td_target", online_value, "gradient"),
+    "choice_by_target": ("L1", OWN, "td_target", choice_by_target, "gradient"),
+    "swapped_networks": ("L1", OWN, "td_target", swapped_networks, "gradient"),
+    "through_termination": ("L1", OWN, "td_target", through_termination, "gradient"),
     "done_for_terminated": ("L3", OWN, "to_experience", done_for_terminated, "replay"),
     "twice_the_period": ("L3", OWN, "updates_target", twice_the_period, "weight"),
     "at_once": ("L3", OWN, "updates_target", at_once, "weight"),
@@ -323,8 +311,8 @@ def test_a_successor_seen_before_the_step_is_caught(backend: str, module: str, m
 def test_a_gradient_through_the_target_is_caught(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Residual gradients: the target's values come from the network that learns, and nothing stops their gradient."""
     math = import_module(f"benchback.math.{FAMILIES[backend]}")
-    loss = import_module(LOSS_MODULE)
-    monkeypatch.setattr(loss, "td_target", online_value(loss.td_target))
+    own = import_module(OWN.format(backend=backend))
+    monkeypatch.setattr(own, "td_target", online_value(own.td_target))
     case = cases.single_steps()[3]
     semi = _mean(backend, case)
     monkeypatch.setattr(math, "stop_gradient", lambda x: x)

@@ -1,4 +1,4 @@
-"""What a DQN run may vary. Integers and words give programs their shape, floats travel as data."""
+"""Configuration of DQN. Integers and words give programs their shape, floats travel as data."""
 
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple

@@ -22,7 +22,15 @@ from benchback.agent import (
     Target,
 )
 from benchback.algorithms.dqn.config import Config, Hyper
-from benchback.algorithms.dqn.loss import LOSS_METRICS, Minibatch, dqn_loss, epsilon_at, learns, updates_target
+from benchback.algorithms.dqn.loss import (
+    LOSS_METRICS,
+    Minibatch,
+    dqn_loss,
+    epsilon_at,
+    learns,
+    td_target,
+    updates_target,
+)
 from benchback.algorithms.episodes import episode_metrics
 from benchback.algorithms.offpolicy import Transition, nan_metrics, to_experience, to_transition
 from benchback.backends import xla
@@ -102,8 +110,9 @@ def make(config: Config, env: Env) -> Agent:
 
         def objective(params: Any) -> tuple[Float[Array, ""], Metrics]:
             value = fast_gradients(partial(q_values, params))(minibatch.obs)
-            online_next_value = q_values(params, minibatch.next_obs) if config.double else None
-            return dqn_loss(math, value, next_value, online_next_value, minibatch, state.hyper, config)
+            selecting_value = q_values(params, minibatch.next_obs) if config.double else next_value
+            target = td_target(math, next_value, selecting_value, minibatch, state.hyper)
+            return dqn_loss(math, value, target, minibatch)
 
         gradient, metrics = jax.grad(objective, has_aux=True)(state.params)
         step, adam = optimiser.update(gradient, state.adam, count=state.adam_count, hyper=state.hyper)

@@ -1,4 +1,4 @@
-"""DQN's objective and the records it works on, written once for all backends.
+"""DQN's schedules, TD target and objective, written once for all backends.
 
 `math` is `benchback.math.jax` or `benchback.math.torch`. This file imports neither framework, so it cannot make two
 backends differ.
@@ -37,31 +37,27 @@ def updates_target(inserted: Count, config: Config) -> Bool[Array, ""] | bool:
 def td_target(
     math: Math,
     next_value: Float[Array, "B A"],
-    online_next_value: Float[Array, "B A"] | None,
+    selecting_value: Float[Array, "B A"],
     minibatch: Minibatch,
     hyper: Hyper,
-    config: Config,
 ) -> Float[Array, "B"]:
     """r + gamma Q'(s', a') while the episode goes on, r at its end; `next_value` is Q'(s', .) of the target network.
 
-    a' is the best action by Q' itself (Mnih et al. 2015) or, if `double`, by the online network's values of s'
-    (van Hasselt et al. 2016).
+    a' is the best action by `selecting_value`: by Q' itself (Mnih et al. 2015), or by the online network's values of
+    s' in double Q-learning (van Hasselt et al. 2016).
     """
-    action = math.categorical.greedy(online_next_value if config.double else next_value)
+    action = math.categorical.greedy(selecting_value)
     return minibatch.reward + hyper.gamma * ~minibatch.terminated * math.q_of_action(next_value, action)
 
 
 def dqn_loss(
-    math: Math,
-    value: Float[Array, "B A"],
-    next_value: Float[Array, "B A"],
-    online_next_value: Float[Array, "B A"] | None,
-    minibatch: Minibatch,
-    hyper: Hyper,
-    config: Config,
+    math: Math, value: Float[Array, "B A"], target: Float[Array, "B"], minibatch: Minibatch
 ) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
-    """Mean of (Q(s, a) - target)^2 over the minibatch, and its parts; `value` is Q(s, .)."""
+    """Mean of (Q(s, a) - target)^2 over the minibatch, and its parts; `value` is Q(s, .).
+
+    No gradient passes through the target.
+    """
     q_of_action = math.q_of_action(value, minibatch.action)
-    target = math.stop_gradient(td_target(math, next_value, online_next_value, minibatch, hyper, config))
+    target = math.stop_gradient(target)
     loss = ((q_of_action - target) ** 2).mean()
     return loss, {"loss": loss, "value": q_of_action.mean(), "target": target.mean()}

@@ -20,7 +20,15 @@ from benchback.agent import (
     Target,
 )
 from benchback.algorithms.dqn.config import Config, Hyper
-from benchback.algorithms.dqn.loss import LOSS_METRICS, Minibatch, dqn_loss, epsilon_at, learns, updates_target
+from benchback.algorithms.dqn.loss import (
+    LOSS_METRICS,
+    Minibatch,
+    dqn_loss,
+    epsilon_at,
+    learns,
+    td_target,
+    updates_target,
+)
 from benchback.algorithms.episodes import episode_metrics
 from benchback.algorithms.offpolicy import Transition, nan_metrics, to_experience
 from benchback.backends import pytorch, torch_state
@@ -98,8 +106,9 @@ def make(config: Config, env: Env, wrap: Wrap = pytorch.keep) -> Agent:
     def objective(
         model: QNetwork, minibatch: Minibatch, next_value: Float[Tensor, "B A"], hyper: Hyper
     ) -> tuple[Float[Tensor, ""], Metrics]:
-        online_next_value = model(minibatch.next_obs) if config.double else None
-        return dqn_loss(math, model(minibatch.obs), next_value, online_next_value, minibatch, hyper, config)
+        selecting_value = model(minibatch.next_obs) if config.double else next_value
+        target = td_target(math, next_value, selecting_value, minibatch, hyper)
+        return dqn_loss(math, model(minibatch.obs), target, minibatch)
 
     objective = wrap("objective", objective)
 

@@ -34,7 +34,7 @@ BASE = Config(
     last_epsilon=2**-3,
     exploration_fraction=0.1875,
 )
-"""Rounds of 16 rows: the first does not learn, the third is the first to fill the replay and to renew the target,
+"""Rounds of 16 rows: the first does not learn, the third is the first to fill the replay and to update the target,
 and exploration has fallen after it."""
 
 OTHER = replace(BASE, double=True, anneal=True, truncation="terminal", tau=0.25)

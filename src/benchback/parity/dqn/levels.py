@@ -89,7 +89,7 @@ def twenty_steps(subject: Subject) -> Iterator[Deviation]:
 
 
 def update(subject: Subject) -> Iterator[Deviation]:
-    """L3: whole iterations from an empty replay until it has wrapped around and the target has been renewed."""
+    """L3: whole iterations from an empty replay until it has wrapped around and the target was updated."""
     return worst(d for config in (cases.BASE, cases.OTHER) for d in _iterations(subject, config))
 
 

@@ -33,7 +33,7 @@ def greedy(weights: Weights, obs: np.ndarray) -> np.ndarray:
     return values(weights, obs).argmax(-1)
 
 
-def target(weights: Weights, minibatch: Minibatch, config: Config) -> np.ndarray:
+def td_target(weights: Weights, minibatch: Minibatch, config: Config) -> np.ndarray:
     """What each Q(s, a) should be: r at the end of an episode, else r + gamma Q'(s', a'), row by row."""
     slow = section(weights, "target/")
     result = np.zeros(len(minibatch.reward))
@@ -48,14 +48,14 @@ def target(weights: Weights, minibatch: Minibatch, config: Config) -> np.ndarray
 def objective(weights: Weights, minibatch: Minibatch, config: Config) -> tuple[Metrics, Weights]:
     """Every metric of the loss, and the loss's gradient; the target is a constant."""
     layers = forward(weights, "critic", minibatch.obs, "relu")
-    chosen = np.eye(layers[-1].shape[-1])[minibatch.action]
-    value, aim = (layers[-1] * chosen).sum(-1), target(weights, minibatch, config)
-    error = value - aim
-    gradient, _ = backward(weights, "critic", layers, 2 * error[:, None] * chosen / len(error), "relu")
+    one_hot = np.eye(layers[-1].shape[-1])[minibatch.action]
+    value, target = (layers[-1] * one_hot).sum(-1), td_target(weights, minibatch, config)
+    error = value - target
+    gradient, _ = backward(weights, "critic", layers, 2 * error[:, None] * one_hot / len(error), "relu")
     return {
         "loss": (error**2).mean(),
         "value": value.mean(),
-        "target": aim.mean(),
+        "target": target.mean(),
         "grad_norm": global_norm(gradient),
     }, gradient
 
@@ -81,8 +81,8 @@ def learn(weights: Weights, minibatch: Minibatch, config: Config) -> tuple[Weigh
     return weights | after, metrics
 
 
-def renewed(weights: Weights, config: Config) -> Weights:
-    """The weights with their target moved towards them."""
+def update_target(weights: Weights, config: Config) -> Weights:
+    """The weights with their target network moved towards the online one by tau."""
     moved = {
         f"target/{name}": config.tau * x + (1 - config.tau) * weights[f"target/{name}"]
         for name, x in parameters(weights).items()
@@ -131,7 +131,7 @@ def update(
             losses.append(metrics)
     before = len(history) - config.num_envs * config.num_steps
     if len(history) // config.target_every > before // config.target_every:
-        weights = renewed(weights, config)
+        weights = update_target(weights, config)
     names = ("loss", "value", "target", "grad_norm")
     mean = {name: float(np.mean([metrics[name] for metrics in losses])) if losses else np.nan for name in names}
     return weights, history, mean | {"epsilon": share} | oracle.episodes(batch)
