@@ -224,7 +224,7 @@ LOSSES = {
     ppo: "policy_params value action log_prob old_value advantage target",
     vpg_policy: "policy_params action log_prob advantage",
     vpg_value: "value",
-    double_dqn: "q next_q action reward terminated",
+    dqn_of_td_target: "q next_q online_q action reward terminated",
     td3_critic: "value1 value2 target",
     td3_actor: "value1",
 }
