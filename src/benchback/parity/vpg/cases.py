@@ -42,7 +42,7 @@ TINY = replace(BASE, num_envs=4, num_steps=4, num_value_steps=2, hidden_sizes=(8
 Kind = Literal["discrete", "box"]
 KINDS: tuple[Kind, ...] = ("discrete", "box")
 TOWERS = {"actor_adam": ("actor", "log_std"), "critic_adam": ("critic",)}
-"""Optimiser -> what it optimises."""
+"""Optimiser -> the parameters it updates."""
 
 
 @dataclass(frozen=True)
