@@ -1,12 +1,12 @@
-"""The contract: what an algorithm gives (Agent) and what a framework gives (Backend). Nothing else.
+"""The interface between the parts: an algorithm provides an Agent, a framework provides a Backend.
 
-Laws, each of them a test:
+Invariants, each checked by a test:
 - `init` is pure: it can be jitted, and vmapped over keys and hyper-parameters.
-- Linear state. After `s2, x = f(s1)` nobody touches `s1`: JAX may have donated its buffers, torch and
-  NNX may have returned the same object, mutated.
-- Every field of a State declares its role; `export` and `load` go by it and refuse a field without one.
-- Floats are data, integers are structure. Float hyper-parameters enter by `init` and are leaves of the state.
-- A mode is a claim: the same numbers as `none`, and it really compiled.
+- State is used linearly. After `s2, x = f(s1)`, `s1` must not be used: JAX may have donated its buffers, torch and
+  NNX may have mutated and returned the same object.
+- Every field of a State declares its role; `export` and `load` depend on it and reject a field without one.
+- Floats are data, integers are static. Float hyper-parameters are passed to `init` and are leaves of the state.
+- A compile mode computes the same numbers as `none`, and actually compiles.
 - An implementation does not measure, log, print, parse, read files or move data to the host.
 """
 
@@ -26,27 +26,27 @@ T = TypeVar("T")
 
 
 class Role(StrEnum):
-    """What a field of a State is for: decides whether and under which name a checkpoint keeps it."""
+    """The role of a field of a State: determines whether and under which name a checkpoint stores it."""
 
     NETWORK = "network"
-    """Networks that learn; without a section of their own."""
+    """Online networks; stored without a prefix."""
     TARGET = "target"
-    """Slow copies of them, under `target/`."""
+    """Target networks, under `target/`."""
     OPTIMISER = "optimiser"
-    """Moments, under the name of the field."""
+    """Optimiser moments, under the name of the field."""
     DATA = "data"
-    """What was seen (replay, normaliser), under the name of the field; the same arrays in every backend."""
+    """Collected data (replay, normaliser), under the name of the field; the same arrays in every backend."""
     ENVIRONMENT = "environment"
-    """Under `env/`; readable by the same family only."""
+    """Environment state, under `env/`; readable by the same framework family only."""
     RANDOMNESS = "randomness"
-    """The random stream, `rng`; readable by the same family only."""
+    """Random number generator state, `rng`; readable by the same framework family only."""
     HYPER = "hyper"
     """Float hyper-parameters; they come from the config, so checkpoints leave them out."""
     COUNTER = "counter"
-    """Equal for all members of a population, so that what is decided by it stays one decision. `replay_inserted` is
-    kept as `replay/inserted`."""
+    """Step counter shared by all members of a population, so that a `cond` on it stays a `cond` under `vmap`.
+    `replay_inserted` is stored as `replay/inserted`."""
     MEMORY = "memory"
-    """What a recurrent network carries from step to step; belongs to the environments' episodes."""
+    """Hidden state of a recurrent network, one per environment; reset with the episode."""
 
 
 Network = Annotated[T, Role.NETWORK]
@@ -61,7 +61,7 @@ Memory = Annotated[T, Role.MEMORY]
 
 
 def roles(state_type: type) -> dict[str, Role]:
-    """Field -> role of a State class; a TypeError names a field that declares none, e.g. `params: Network[Params]`."""
+    """Role of each field of a State class, e.g. `params: Network[Params]`; TypeError if a field declares none."""
     found = {}
     for name, hint in get_annotations(state_type).items():
         declared = [x for x in getattr(hint, "__metadata__", ()) if isinstance(x, Role)]
@@ -75,22 +75,22 @@ def roles(state_type: type) -> dict[str, Role]:
 Weights = dict[str, np.ndarray]
 """Canonical, framework-free copy of a state: `actor/0/kernel` is `[in, out]` in every backend.
 
-Sections: towers such as `actor/` and `critic/` (the networks that learn), `target/` (slow copies of them), `adam/`
+Sections: towers such as `actor/` and `critic/` (online networks), `target/` (target networks), `adam/`
 or, where there are several, `actor_adam/` and so on (`count`, `mean/...`, `variance/...`), `replay/` and
-`normaliser/` (what was seen), `env/` and `rng` (the environment and the random stream; readable by the same family
-only).
+`normaliser/` (collected data), `env/` and `rng` (environment and random stream; readable by the same framework
+family only).
 """
 
 BESIDE_NETWORKS = re.compile(r"(target|\w*adam|replay|normaliser|env)/|rng$")
 
 
 def networks(weights: Weights) -> Weights:
-    """The networks that learn, without all that lies beside them."""
+    """The weights of the online networks only."""
     return {name: x for name, x in weights.items() if not BESIDE_NETWORKS.match(name)}
 
 
 def network_of(weights: Weights, replay: bool = True) -> Weights:
-    """Networks, optimisers and what was learnt beside them, without the environment and the random stream."""
+    """Networks, optimisers and collected data, without the environment and the random stream."""
     left = ("env/", "rng", "normaliser/ongoing_return") + (() if replay else ("replay/",))
     return {name: x for name, x in weights.items() if not name.startswith(left)}
 
@@ -100,7 +100,7 @@ Metrics = dict[str, Any]
 
 
 def no_memory(num_envs: int) -> tuple[()]:
-    """The memory of a network without one."""
+    """Empty memory, for feed-forward networks."""
     return ()
 
 
@@ -111,40 +111,40 @@ class Agent:
     init: Callable[[Any, Any], State]
     """(key, hyper) -> State; pure."""
     load: Callable[[State, Weights], State]
-    """State, Weights -> State; every section that the weights hold put in its place."""
+    """State, Weights -> State; restores every section that the weights contain."""
     rollout: Callable[[State], tuple[State, Any]]
-    """State -> State, Batch; acts in the environment, learns nothing."""
+    """State -> State, Batch; steps the environment without learning."""
     update: Callable[[State, Any], tuple[State, Metrics]]
-    """State, Batch -> State, Metrics; learns, leaves the environment alone."""
+    """State, Batch -> State, Metrics; learns without stepping the environment."""
     learn: Callable[[State, Any], tuple[State, Metrics]]
-    """State, Minibatch -> State, Metrics; one gradient step, the surface on which parity is proven."""
+    """State, Minibatch -> State, Metrics; one gradient step; parity is tested on this function."""
     act: Callable[[State, Any, Any], tuple[Any, Any]]
     """State, memory, observation -> memory, greedy action."""
     export: Callable[[State], Weights]
     """State -> Weights; copies, never views of live buffers."""
     key: Callable[[int], Any]
-    """Seed -> what `init` draws from: a JAX key, a torch.Generator."""
+    """Seed -> source of randomness for `init`: a JAX key or a torch.Generator."""
     hyper: Any
-    """Float hyper-parameters of the config it was made from: what `init` is given unless someone varies them."""
+    """Float hyper-parameters of the config; passed to `init` unless they are varied."""
     roles: Mapping[str, Role]
     """Field of its State -> role."""
     initial_memory: Callable[[int], Any] = no_memory
-    """Number of environments -> the memory at the beginning of their episodes."""
+    """Number of environments -> memory at the start of an episode."""
     iterate: Callable[[State], tuple[State, Metrics]] | None = None
-    """State -> State, Metrics; rollout and update in one call. Set by a unit, absent in unit `phase`."""
+    """State -> State, Metrics; rollout and update in one call. Set by the unit; None in unit `phase`."""
     with_wrapped: Callable[[Callable[[str, Callable[..., Any]], Callable[..., Any]]], "Agent"] | None = None
-    """((name, function) -> function) -> the same agent with its inner functions so wrapped. For a framework
-    that compiles the pieces of a phase rather than the phase; absent in the JAX family."""
+    """((name, function) -> function) -> the same agent with its inner functions wrapped. For frameworks that
+    compile parts of a phase rather than the whole phase; None in the JAX family."""
 
 
 def start(agent: Agent, seed: int, weights: Weights | None = None) -> State:
-    """A state from the seed and the agent's own hyper-parameters, with `weights` loaded where given."""
+    """Initial state from the seed and the agent's hyper-parameters; loads `weights` if given."""
     state = agent.init(agent.key(seed), agent.hyper)
     return state if weights is None else agent.load(state, weights)
 
 
 Compile = Callable[[Callable[..., Any], tuple[int, ...]], Callable[..., Any]]
-"""(function, positions of arguments it may consume) -> the compiled function."""
+"""(function, positions of donated arguments) -> compiled function."""
 
 CONSUMES: Mapping[str, tuple[int, ...]] = {
     "rollout": (0,),
@@ -153,11 +153,11 @@ CONSUMES: Mapping[str, tuple[int, ...]] = {
     "act": (),
     "iterate": (0,),
 }
-"""Which arguments each function of an Agent may consume (donate), by the law of linear state."""
+"""Arguments that each function of an Agent may donate; its caller must not use them again."""
 
 
 def compiled(agent: Agent, compile: Compile) -> Agent:
-    """The agent with every function that does work replaced by its compiled self."""
+    """The agent with every computing function compiled."""
     functions = {name: getattr(agent, name) for name in CONSUMES}
     return replace(
         agent,
@@ -167,19 +167,19 @@ def compiled(agent: Agent, compile: Compile) -> Agent:
 
 @dataclass(frozen=True)
 class Backend:
-    """A framework: how it compiles, how far one program can reach, how to wait for it and read from it."""
+    """A framework: its compile modes, its units, and how to wait for and read its arrays."""
 
     modes: Mapping[str, Callable[[Agent], Agent]]
-    """What compiles it: a mode is a function on agents."""
+    """Compile modes: name -> function from agent to compiled agent."""
     compile: Callable[[Callable[..., Any]], Callable[..., Any]]
-    """A pure function of arrays that is not the agent's, such as an environment's step, compiled."""
+    """Compile a pure function of arrays that is not part of an agent, such as an environment's step."""
     units: Mapping[str, Callable[[Agent, int], Agent]]
     """How much one program covers: (agent, iterations per program) -> agent."""
     block: Callable[[Any], None]
-    """Wait until the device has computed everything in the argument."""
+    """Wait until all arrays in the argument are computed."""
     mark: Callable[[Any], Callable[[], None] | None]
-    """A wait for the argument, which has just been asked for, and for nothing asked for later; None: it is there."""
+    """Return a function that waits for the argument but for no work queued later; None if it is already computed."""
     fetch: Callable[[Any], Any]
     """The argument as NumPy arrays, in one transfer."""
     compiles: Callable[[], int]
-    """Programs compiled so far in this process; never decreases."""
+    """Number of programs compiled so far in this process; never decreases."""

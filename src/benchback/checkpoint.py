@@ -1,7 +1,7 @@
 """Checkpoints: canonical weights, optimiser state, environment and random stream in one safetensors file.
 
 One file, because one file can be replaced atomically; what is not an array (iteration, resolved run) is
-JSON in its header. Nothing here can execute code: there is no pickle and no torch.load.
+JSON in its header. Loading cannot execute code: neither pickle nor torch.load is used.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ VERSION = 1
 
 
 class CheckpointError(InputError):
-    """A file that is not a checkpoint we can trust; the message names the remedy."""
+    """Invalid or damaged checkpoint file; the message names the remedy."""
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,13 @@ class Checkpoint:
 
     weights: Weights
     iteration: int
-    """Iterations done."""
+    """Completed iterations."""
     run: dict[str, Any]
     """The resolved run, as `Run.to_dict` gives it."""
 
 
 def write(path: Path, checkpoint: Checkpoint) -> None:
-    """Write atomically: after a crash at any moment `path` holds the old or the new checkpoint, whole."""
+    """Write atomically: after a crash `path` holds either the complete old or the complete new checkpoint."""
     weights = {name: np.asarray(array, order="C") for name, array in sorted(checkpoint.weights.items())}
     header = {
         "format": FORMAT,
@@ -53,7 +53,7 @@ def write(path: Path, checkpoint: Checkpoint) -> None:
 
 
 def write_atomically(path: Path, data: bytes | str) -> None:
-    """Write a file so that after a crash at any moment `path` holds the old or the new content, whole."""
+    """Write atomically: after a crash `path` holds either the complete old or the complete new content."""
     with replacing(path) as draft, draft.open("wb") as file:
         file.write(data.encode() if isinstance(data, str) else data)
         file.flush()
@@ -62,8 +62,8 @@ def write_atomically(path: Path, data: bytes | str) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A draft beside `path` that takes its place when the context ends well; if it does not, nothing is left of it."""
-    # The suffix stays: there are programs that go by it.
+    """Context with a temporary file that replaces `path` on success and is deleted on error."""
+    # Keep the suffix: some programs infer the format from it.
     draft = path.with_name(f".{path.stem}.{os.getpid()}.new{path.suffix}")
     try:
         yield draft
@@ -73,7 +73,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def read(path: Path) -> Checkpoint:
-    """The checkpoint at `path`; a CheckpointError if it is damaged, foreign or of a newer version."""
+    """The checkpoint at `path`; CheckpointError if it is damaged, not a checkpoint, or of a newer version."""
     try:
         data = path.read_bytes()
     except OSError as error:

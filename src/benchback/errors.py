@@ -1,8 +1,8 @@
-"""The one exception for what a user can mend."""
+"""The exception for invalid user input."""
 
 
 class InputError(Exception):
-    """Wrong input; the message is one line, names the value and the remedy.
+    """Invalid input; the message is one line and names the value and the remedy.
 
-    Not a ValueError: those stay what they are, faults of ours, and keep their traceback.
+    Not a ValueError: those are bugs of this package and keep their traceback.
     """

@@ -1,4 +1,4 @@
-"""Greedy evaluation: one episode in each of several environments, nothing learnt."""
+"""Greedy evaluation: one episode in each of several environments, without learning."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from benchback.agent import Weights, network_of, start
 from benchback.run import Run, environment
 
 NOISE_STEPS = 128
-"""Steps whose randomness an evaluation draws at once."""
+"""Number of steps whose environment noise is drawn at once."""
 
 
 def evaluate(run: Run, weights: Weights, episodes: int, seed: int = 0, max_steps: int = 100_000) -> np.ndarray:

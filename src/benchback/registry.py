@@ -1,7 +1,7 @@
-"""The matrix on one screen: which algorithm in which backend, compiled how.
+"""Registry of algorithms, backends, compile modes and units.
 
-Reading it imports no framework; `load` imports exactly one pair. A test holds it against the disk and
-against what each backend really offers.
+Importing it imports no framework; `load` imports exactly one pair. A test compares it with the files on disk and
+with the modes and units of each backend.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,13 +16,13 @@ from benchback.errors import InputError
 
 @dataclass(frozen=True)
 class Algorithm:
-    """What an algorithm is, known without importing it."""
+    """Properties of an algorithm that are needed without importing it."""
 
     title: str
     actions: tuple[Literal["discrete", "box"], ...]
-    """Kinds of actions its policy can take."""
+    """Supported kinds of actions."""
     env: str
-    """Where it trains unless told otherwise."""
+    """Default environment."""
 
 
 ALGORITHMS = {
@@ -35,19 +35,19 @@ ALGORITHMS = {
 
 @dataclass(frozen=True)
 class Spec:
-    """What a backend offers, known without importing it."""
+    """Properties of a backend that are needed without importing it."""
 
     title: str
     family: Literal["jax", "torch"]
     modes: tuple[str, ...]
     best: str
-    """The mode to use unless told otherwise."""
+    """Default compile mode."""
     module: str
-    """What its users import; names of it count as its concepts."""
+    """Module that users import; the code-size analysis counts the names used from it."""
     package: str
-    """What they install; its version is part of a machine's fingerprint."""
+    """Distribution to install; its version is part of the machine fingerprint."""
     colour: str
-    """In charts; after Okabe and Ito, at least 3 to 1 against white and near-black."""
+    """Colour in charts: Okabe-Ito palette, contrast at least 3:1 against white and near-black."""
     units: tuple[str, ...] = ("phase", "iteration", "chunk")
 
 
@@ -96,7 +96,7 @@ def one_of_each_family() -> tuple[str, ...]:
 
 
 def choose(kind: str, name: str, known: Iterable[str]) -> str:
-    """`name` if it is known, else an InputError that suggests the nearest known one."""
+    """`name` if it is known; otherwise an InputError suggests the nearest known name."""
     known = list(known)
     if name in known:
         return name
@@ -104,12 +104,12 @@ def choose(kind: str, name: str, known: Iterable[str]) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The known name that reads most like `name`."""
+    """The known name most similar to `name`."""
     return get_close_matches(name, list(known), n=1, cutoff=0)[0]
 
 
 def check_execution(backend: str, mode: str, unit: str) -> None:
-    """Raise an InputError that names the remedy unless `backend` can run in `mode` and `unit`."""
+    """Raise an InputError unless `backend` supports `mode` and `unit`."""
     spec = BACKENDS[choose("backend", backend, BACKENDS)]
     choose(f"mode of {backend}", mode, spec.modes)
     choose("unit", unit, BACKENDS["linen"].units)
@@ -120,7 +120,7 @@ def check_execution(backend: str, mode: str, unit: str) -> None:
 
 
 def check_actions(algorithm: str, env: str, kind: str) -> None:
-    """Raise an InputError that names the remedy unless the algorithm's policy takes actions of that kind."""
+    """Raise an InputError unless the algorithm supports actions of that kind."""
     known = ALGORITHMS[algorithm]
     if kind not in known.actions:
         takes, chooses = ("real-valued", "discrete") if kind == "box" else ("discrete", "real-valued")
@@ -145,5 +145,5 @@ def load(algorithm: str, backend: str) -> tuple[Callable[..., Agent], Backend]:
 
 
 def execute(agent: Agent, backend: Backend, mode: str, unit: str, length: int = 1) -> Agent:
-    """The agent as it will run: fused to `unit` (a chunk covers `length` iterations), compiled by `mode`."""
+    """The agent with `unit` (a chunk has `length` iterations) and then compile mode `mode` applied."""
     return backend.modes[mode](backend.units[unit](agent, length))

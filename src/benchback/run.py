@@ -1,4 +1,4 @@
-"""A run: everything that determines one training, what it is made of, and its fields as plain data.
+"""A run: everything that determines one training, the agent it builds, and its fields as plain data.
 
 Importing this module imports neither jax nor torch.
 """
@@ -15,7 +15,7 @@ from benchback.errors import InputError
 
 @runtime_checkable
 class AlgorithmConfig(Protocol):
-    """What the loop must know of an algorithm's Config, a frozen dataclass."""
+    """The part of an algorithm's Config (a frozen dataclass) that the training loop uses."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
     algorithm: ClassVar[str]
@@ -40,7 +40,7 @@ Config = TypeVar("Config", bound=AlgorithmConfig)
 
 @dataclass(frozen=True)
 class Run(Generic[Config]):
-    """Everything that determines a training run; the algorithm is that of its config."""
+    """Everything that determines a training run; the type of `config` selects the algorithm."""
 
     config: Config
     env: str = "gymnax/CartPole-v1"
@@ -83,23 +83,23 @@ class Run(Generic[Config]):
 
     @property
     def compile_mode(self) -> str:
-        """The mode by its own name, also where the best was asked for."""
+        """Name of the compile mode, with `best` resolved."""
         return registry.BACKENDS[self.backend].best if self.mode == "best" else self.mode
 
     @property
     def length(self) -> int:
-        """Iterations one call covers."""
+        """Iterations per program call."""
         return self.chunk if self.unit == "chunk" else 1
 
     def to_dict(self) -> dict[str, Any]:
-        """Flat and JSON-able; `Run.from_dict` is its inverse."""
+        """The run as a flat JSON-serialisable dictionary; inverse of `Run.from_dict`."""
         flat = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "config"}
         flat = {"algorithm": self.algorithm} | flat | {"mode": self.compile_mode}
         return flat | {name: list(x) if isinstance(x, tuple) else x for name, x in asdict(self.config).items()}
 
     @classmethod
     def from_dict(cls, flat: dict[str, Any]) -> "Run":
-        """The run whose fields are given flat; unknown names are refused with the nearest known one."""
+        """The run with these fields; InputError suggests the nearest name for an unknown one."""
         algorithm = flat.get("algorithm", registry.DEFAULT_ALGORITHM)
         flat = {name: x for name, x in flat.items() if name != "algorithm"}
         config_class = registry.config(algorithm)
@@ -116,21 +116,21 @@ class Run(Generic[Config]):
 
 
 def build(run: Run) -> tuple[Agent, Backend]:
-    """The run's agent, fused and compiled as it asks."""
+    """The run's agent, with its unit and compile mode applied."""
     make, backend = registry.load(run.algorithm, run.backend)
     env = environment(run, run.config.num_envs)
     return registry.execute(make(run.config, env), backend, run.compile_mode, run.unit, run.length), backend
 
 
 def environment(run: Run, num_envs: int) -> envs.Env:
-    """`num_envs` copies of the run's environment, whose actions its algorithm can take."""
+    """`num_envs` copies of the run's environment; InputError if the algorithm does not support its actions."""
     env = envs.make(run.env, num_envs, run.framework)
     registry.check_actions(run.algorithm, run.env, env.actions.kind)
     return env
 
 
 def typed(field: Field, value: Any) -> Any:
-    """`value` as the type of a dataclass's field, or an InputError; lists become tuples, whole numbers floats."""
+    """`value` converted to the type of a dataclass field (list to tuple, int to float); InputError if impossible."""
     choices = get_args(field.type)
     if value is None and NoneType in choices:
         return None
@@ -148,7 +148,7 @@ def typed(field: Field, value: Any) -> Any:
 
 
 def _kind(annotation: Any) -> type:
-    """The class of what is annotated: of `tuple[int, ...] | None` it is tuple, of a Literal that of its first word."""
+    """Class of an annotation: tuple for `tuple[int, ...] | None`; for a Literal, the class of its first value."""
     if get_origin(annotation) is Literal:
         return type(get_args(annotation)[0])
     if isinstance(annotation, UnionType):

@@ -1,7 +1,7 @@
 """A run on disk: `config.yaml` (resolved), `metrics.csv` (a row per iteration), `checkpoint.safetensors`.
 
-`train_run` trains into such a folder, from the start or from a checkpoint. Rows are on disk as soon as they are known
-and the checkpoint is replaced atomically, so that a crash loses at most the iterations since the last checkpoint.
+`train_run` trains into such a directory, from the start or from a checkpoint. Rows are flushed as soon as they are
+known and the checkpoint is replaced atomically: a crash loses at most the iterations since the last checkpoint.
 """
 
 import csv
@@ -55,7 +55,7 @@ class RunDir:
             return list(csv.DictReader(file))
 
     def rewind(self, iteration: int) -> None:
-        """Drop rows of iterations after `iteration`: a resumed run computes them again."""
+        """Delete rows after `iteration`: a resumed run computes them again."""
         kept = [row for row in self.rows() if row["iteration"] and int(row["iteration"]) <= iteration]
         self.metrics.unlink(missing_ok=True)
         if kept:
@@ -63,7 +63,7 @@ class RunDir:
 
 
 def create(path: Path, run: Run) -> RunDir:
-    """A new run folder; refused if something is there already."""
+    """Create a run directory; InputError if the path exists."""
     check_free(path)
     path.mkdir(parents=True)
     folder = RunDir(path)
@@ -72,13 +72,13 @@ def create(path: Path, run: Run) -> RunDir:
 
 
 def check_free(path: Path) -> None:
-    """Refuse a path where something is."""
+    """Raise an InputError if the path exists."""
     if path.exists():
         raise InputError(f"{path} exists; choose another --out, or continue it with --resume {path}")
 
 
 def open_run(path: Path) -> tuple[RunDir, Checkpoint]:
-    """The run folder at `path` and its checkpoint."""
+    """The run directory at `path` and its checkpoint."""
     folder = RunDir(path)
     if not path.is_dir():
         raise InputError(f"{path} is not a run folder; give one that `benchback train` wrote")
@@ -86,7 +86,7 @@ def open_run(path: Path) -> tuple[RunDir, Checkpoint]:
 
 
 def reopen(path: Path, at: Checkpoint) -> tuple[RunDir, float]:
-    """The folder of a run that continues from `at`, and the seconds it has run until there."""
+    """The directory of a run that resumes from `at`, and the seconds it had run by then."""
     folder = RunDir(path)
     folder.rewind(at.iteration)
     rows = folder.rows()
@@ -94,7 +94,7 @@ def reopen(path: Path, at: Checkpoint) -> tuple[RunDir, float]:
 
 
 def save(folder: RunDir, progress: Progress, run: Run) -> None:
-    """Replace the folder's checkpoint by where training stands."""
+    """Replace the directory's checkpoint by the current state of training."""
     checkpoint.write(folder.checkpoint, Checkpoint(progress.export(), progress.iteration, run.to_dict()))
 
 
@@ -105,17 +105,17 @@ def default_path(run: Run) -> Path:
 
 
 CHECKPOINT_EVERY_S = 30.0
-"""A checkpoint holds the replay, which may be hundreds of megabytes: written every few iterations it would cost more
-than they do."""
+"""A checkpoint includes the replay, which may be hundreds of megabytes: writing it every few iterations would take
+longer than the iterations."""
 
 
 @dataclass(frozen=True)
 class Finished:
-    """Where a training ended."""
+    """Result of a training."""
 
     run_dir: RunDir
     iteration: int
-    """Iterations done."""
+    """Completed iterations."""
     interrupted: bool
 
 
@@ -128,10 +128,10 @@ def train_run(
     on_rows: Callable[[list[dict[str, Any]]], None] = lambda rows: None,
     asked_to_stop: Callable[[], bool] = lambda: False,
 ) -> Finished:
-    """Train into a run folder: a new one, or that of `origin` where its checkpoint is of this very run.
+    """Train into a run directory: a new one, or that of `origin` if its checkpoint is of the same run.
 
-    Metrics are appended after every call of the program and given to `on_rows`; a checkpoint is written every
-    `checkpoint_every` iterations, or every half minute without it, at the end, and when asked to stop.
+    Metrics are appended after every program call and passed to `on_rows`; a checkpoint is written every
+    `checkpoint_every` iterations (every 30 s if not given), at the end, and when asked to stop.
     """
     if checkpoint_every is not None and checkpoint_every < 1:
         raise InputError(f"checkpoint_every={checkpoint_every} must be at least 1")
@@ -158,7 +158,7 @@ def train_run(
 def _begin(
     run: Run, out: Path | None, origin: tuple[Path, Checkpoint] | None
 ) -> tuple[Iterator[Progress], RunDir, float]:
-    """The training, its folder, and the seconds it has run before."""
+    """The training iterator, its directory, and the seconds it has run before."""
     path, at = origin or (None, None)
     if path is not None and at is not None and run.to_dict() == at.run:
         training = train(run, at)
@@ -170,7 +170,7 @@ def _begin(
 
 
 def numbered(progress: Progress, run: Run, seconds: float) -> list[dict[str, Any]]:
-    """The rows of one call with the iteration, environment steps and seconds they end at."""
+    """The rows of one call with iteration, environment steps and elapsed seconds added."""
     first = progress.iteration - len(progress.rows) + 1
     return [
         {"iteration": i, "env_steps": i * run.config.batch_size, "seconds": round(seconds, 4)}
@@ -181,16 +181,16 @@ def numbered(progress: Progress, run: Run, seconds: float) -> list[dict[str, Any
 
 
 MOST_BYTES = 32 * 1024
-"""Of a YAML file: twenty times what a whole configuration takes, and read in less than a second."""
+"""Maximum size of a YAML file: twenty times a complete configuration, and parsed in less than a second."""
 DEEPEST = 20
 
 
 STUMBLES = (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError)
-"""What the YAML library raises over nesting, keys that are lists, dates that do not exist, and tags that do not fit."""
+"""Exceptions of the YAML library for deep nesting, list keys, invalid dates and mismatched tags."""
 
 
 class _Plain(yaml.SafeLoader):
-    """A safe loader that refuses a key given twice, deep nesting, and aliases: a page of them can be gigabytes."""
+    """Safe loader that rejects duplicate keys, deep nesting and aliases (a few lines of which expand to gigabytes)."""
 
     depth = 0
 
@@ -220,7 +220,7 @@ _Plain.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file; tags that would run code, duplicate keys, aliases and large files are refused."""
+    """The mapping in a YAML file; rejects tags that run code, duplicate keys, aliases and large files."""
     try:
         content = yaml.load(_text(path), _Plain)
     except OSError as error:

@@ -1,7 +1,7 @@
 """The training loop, one for all backends.
 
-The loop is a generator: it yields after every call of a compiled program, and whoever drives it shows,
-stores or times. Importing this module imports neither jax nor torch.
+The loop is a generator: it yields after every call of a compiled program; the caller prints, stores or
+times. Importing this module imports neither jax nor torch.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,22 +18,22 @@ from benchback.run import Run, build
 
 @dataclass(frozen=True)
 class Progress:
-    """Where training stands after one call of its program."""
+    """Progress of training after one program call."""
 
     iteration: int
-    """Iterations done."""
+    """Completed iterations."""
     rows: list[dict[str, float]]
-    """Metrics of the iterations this call covered, oldest first."""
+    """Metrics of each iteration in this call, oldest first."""
     compiles: int
     """Programs compiled during this call."""
     export: Callable[[], Weights]
-    """Copies the state out; only valid until training goes on."""
+    """Returns a copy of the state; valid only until the next iteration starts."""
 
 
 def train(run: Run, checkpoint: Checkpoint | None = None) -> Iterator[Progress]:
-    """Train from the start, or from where `checkpoint` stands, to the last iteration.
+    """Train from the start, or from `checkpoint`, to the last iteration.
 
-    What cannot run is refused here; the work happens as the iterator is driven.
+    Invalid runs are rejected by this call; training happens as the iterator is consumed.
     """
     iteration = checkpoint.iteration if checkpoint else 0
     remaining = run.config.num_iterations - iteration
@@ -53,12 +53,12 @@ def _loop(run: Run, agent: Agent, backend: Backend, state: Any, iteration: int) 
         state, metrics = advance(agent, state)
         iteration += run.length
         rows = _rows(backend.fetch(metrics), run.length)
-        # The lambda must see this state: the next call may consume it.
+        # Bind the current state: the next call may donate it.
         yield Progress(iteration, rows, backend.compiles() - compiles, lambda state=state: agent.export(state))
 
 
 def advance(agent: Agent, state: Any) -> tuple[Any, Any]:
-    """One call of the agent's program, whatever it covers."""
+    """One program call: a rollout and an update, an iteration, or a chunk of iterations."""
     if agent.iterate is not None:
         return agent.iterate(state)
     state, batch = agent.rollout(state)
@@ -66,7 +66,7 @@ def advance(agent: Agent, state: Any) -> tuple[Any, Any]:
 
 
 def transplantable(run: Run, checkpoint: Checkpoint) -> Weights:
-    """What of the checkpoint this run can take over: all of it, or network and optimiser from another family."""
+    """Weights of the checkpoint that this run can load: all, or from another framework family network and optimiser."""
     theirs = Run.from_dict(checkpoint.run)
     if theirs.config.hidden != run.config.hidden or theirs.env.partition("/")[2] != run.env.partition("/")[2]:
         raise CheckpointError(

@@ -1,1 +1,1 @@
-"""One folder per algorithm, one file per backend, all of the same shape."""
+"""One folder per algorithm, one file per backend, all with the same layout."""

@@ -1,4 +1,4 @@
-"""What every algorithm reports of the episodes that its rollouts complete."""
+"""Episode metrics, shared by all algorithms."""
 
 from typing import Protocol, runtime_checkable
 
@@ -10,7 +10,7 @@ from benchback.math.records import Array
 
 @runtime_checkable
 class Episodes(Protocol):
-    """Any record of a rollout that tells where episodes ended, how long they were and what they brought."""
+    """Protocol of a rollout: where episodes ended, with their returns and lengths."""
 
     @property
     def terminated(self) -> Bool[Array, "T E"]: ...

@@ -1,9 +1,9 @@
 """Running normalisation of observations and rewards; written once for all backends.
 
-The statistics are the agent's, not the environment's: they are in its checkpoints, and an evaluation uses them. A
-rollout and the update that follows normalise by the same ones, so that old and new policies see the same observation;
-only then they are updated with the rollout. Rollouts keep what the environment gave, and the critic learns in units of
-scaled reward. Where a switch is off, its statistics are `()` and nothing is computed.
+The statistics belong to the agent, not to the environment: checkpoints store them and evaluation uses them. A rollout
+and the update that follows use the same statistics, so that old and new policy see the same observations; they are
+updated with the rollout afterwards. Rollouts store raw observations and rewards, and the critic learns in units of
+scaled reward. If an option is off, its statistics are `()` and nothing is computed.
 """
 
 from typing import Any, NamedTuple
@@ -16,20 +16,20 @@ from benchback.math.records import Array, DType, Moments
 
 
 class Normaliser(NamedTuple):
-    """Statistics of everything learnt from so far; shared by all environments."""
+    """Running statistics over all training data so far; shared by all environments."""
 
     obs: Moments | tuple[()]
-    """Of each feature of an observation."""
+    """Moments of each observation feature."""
     discounted_return: Moments | tuple[()]
-    """Of the discounted return of an episode up to each step."""
+    """Moments of the discounted return of each episode up to each step."""
     ongoing_return: Float[Array, "E"] | tuple[()]
-    """The discounted return so far of each environment's episode; belongs to these episodes only."""
+    """Discounted return so far of the current episode of each environment."""
 
 
 def init_normaliser(
     math: Math, config: Any, observation_shape: tuple[int, ...], dtype: DType
 ) -> Normaliser | tuple[()]:
-    """A normaliser that has seen nothing, and so changes nothing; `()` where none is wanted."""
+    """Initial normaliser (mean 0, variance 1); `()` if both options are off."""
     if not (config.normalise_obs or config.normalise_reward):
         return ()
     return Normaliser(
@@ -40,12 +40,12 @@ def init_normaliser(
 
 
 def normalise_obs(math: Math, normaliser: Normaliser | tuple[()], obs: Shaped[Array, "*S"]) -> Shaped[Array, "*S"]:
-    """Observations as the networks see them: by running mean and std, clipped to +-10."""
+    """Observations normalised by running mean and std, clipped to +-10."""
     return math.normalise(obs, normaliser.obs) if normaliser and normaliser.obs else obs
 
 
 def normalise_batch(math: Math, normaliser: Normaliser | tuple[()], batch: Transition) -> Transition:
-    """The rollout as it is learnt from: observations normalised, rewards scaled."""
+    """The rollout with normalised observations and scaled rewards."""
     if normaliser and normaliser.discounted_return:
         batch = batch._replace(reward=math.rescale(batch.reward, normaliser.discounted_return))
     return batch._replace(obs=normalise_obs(math, normaliser, batch.obs))
@@ -54,7 +54,7 @@ def normalise_batch(math: Math, normaliser: Normaliser | tuple[()], batch: Trans
 def update_normaliser(
     math: Math, normaliser: Normaliser | tuple[()], batch: Transition, gamma: Float[Array, ""]
 ) -> Normaliser | tuple[()]:
-    """The normaliser after the rollout, which is given as the environment gave it."""
+    """The normaliser updated with a rollout of raw observations and rewards."""
     if normaliser and normaliser.obs:
         normaliser = normaliser._replace(obs=math.update_moments(normaliser.obs, batch.obs))
     if normaliser and normaliser.discounted_return:

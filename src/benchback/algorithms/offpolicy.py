@@ -14,7 +14,7 @@ from benchback.math.records import Array, DType
 
 
 class Transition(NamedTuple):
-    """What a rollout keeps of each step; time-major."""
+    """Transitions of a rollout; time-major."""
 
     obs: Shaped[Array, "T E *O"]
     action: Shaped[Array, "T E *A"]
@@ -22,7 +22,7 @@ class Transition(NamedTuple):
     terminated: Bool[Array, "T E"]
     truncated: Bool[Array, "T E"]
     final_obs: Shaped[Array, "T E *O"]
-    """What the step led to, before any reset."""
+    """Next observation, before any reset."""
     episode_return: Float[Array, "T E"]
     """Return of the episode up to and including this step."""
     episode_length: Int[Array, "T E"]
@@ -34,18 +34,18 @@ class Transition(NamedTuple):
 
 
 class Experience(NamedTuple):
-    """Rows of replay, one for each step; all that it has room for, or a minibatch of them."""
+    """Transitions in the replay, or a minibatch of them."""
 
     obs: Shaped[Array, "B *O"]
     action: Shaped[Array, "B *A"]
     reward: Float[Array, "B"]
     next_obs: Shaped[Array, "B *O"]
     terminated: Bool[Array, "B"]
-    """Whether the return ends here, so that nothing is bootstrapped from `next_obs`."""
+    """Whether to stop bootstrapping from `next_obs`."""
 
 
 def to_transition(obs: Shaped[Array, "E *O"], action: Shaped[Array, "E *A"], step: Step) -> Transition:
-    """The transition from `obs` by `action`, as the environment answered it; of one step, so without its axis T."""
+    """The transition of one step (without the T axis)."""
     return Transition(
         obs=obs,
         action=action,
@@ -59,20 +59,20 @@ def to_transition(obs: Shaped[Array, "E *O"], action: Shaped[Array, "E *A"], ste
 
 
 def to_experience(batch: Transition, config: Any) -> Experience:
-    """The rollout as rows of replay, oldest first; a time limit counts as terminal only if `truncation` says so."""
+    """The rollout as rows of replay, oldest first; `truncation` selects whether a time limit counts as terminal."""
     terminated = batch.terminated if config.truncation == "bootstrap" else batch.done
     rows = Experience(batch.obs, batch.action, batch.reward, batch.final_obs, terminated)
     return Experience(*(x.reshape(config.batch_size, *x.shape[2:]) for x in rows))
 
 
 def repeated_rows(rows: Experience, config: Any) -> Experience:
-    """As many rows as a minibatch has, the given ones over and over."""
+    """The given rows repeated to the size of a minibatch."""
     index = np.arange(config.minibatch_size) % config.batch_size
     return Experience(*(x[index] for x in rows))
 
 
 def nan_metrics(full: Callable[..., Array], names: Iterable[str], dtype: DType) -> dict[str, Float[Array, ""]]:
-    """NaN for each of these metrics: what is reported of gradient steps that were not taken.
+    """NaN for each of these metrics, for iterations without gradient steps.
 
     `full` is `jnp.full` or `torch.full`.
     """

@@ -1,4 +1,4 @@
-"""Shared by on-policy algorithms: transitions of a rollout, and what is bootstrapped at its cuts.
+"""Shared by on-policy algorithms: transitions of a rollout and bootstrap values.
 
 `math` is `benchback.math.jax` or `benchback.math.torch`. This file imports neither framework, so it cannot make two
 backends differ.
@@ -14,7 +14,7 @@ from benchback.math.records import Array
 
 
 class Transition(NamedTuple):
-    """What a rollout keeps of each step; time-major."""
+    """Transitions of a rollout; time-major."""
 
     obs: Shaped[Array, "T E *O"]
     action: Shaped[Array, "T E *A"]
@@ -24,7 +24,7 @@ class Transition(NamedTuple):
     terminated: Bool[Array, "T E"]
     truncated: Bool[Array, "T E"]
     final_value: Float[Array, "T E"]
-    """Value of the observation that ended the episode; meaningful where truncated."""
+    """Value of the final observation of the episode; only meaningful where truncated."""
     episode_return: Float[Array, "T E"]
     """Return of the episode up to and including this step."""
     episode_length: Int[Array, "T E"]
@@ -36,7 +36,7 @@ class Transition(NamedTuple):
 
 
 def action_distribution(math: Math, actions: Discrete | Box) -> Distribution:
-    """The distribution of the policy's actions, by parameters that the network emits: logits, or means and log stds."""
+    """The action distribution: categorical for discrete actions, diagonal Gaussian for continuous ones."""
     return math.categorical if actions.kind == "discrete" else math.gaussian
 
 
@@ -48,7 +48,7 @@ def to_transitions(
     final_value: Float[Array, "T E"],
     step: Step,
 ) -> Transition:
-    """The rollout of these arrays and of what the environment gave, time-major as well."""
+    """The rollout made of these arrays and the environment's steps, all time-major."""
     return Transition(
         obs=obs,
         action=action,
@@ -66,9 +66,9 @@ def to_transitions(
 def bootstrap(
     math: Math, batch: Transition, last_value: Float[Array, "E"], truncation: Literal["bootstrap", "terminal"]
 ) -> tuple[Float[Array, "T E"], Bool[Array, "T E"]]:
-    """V of the observation after each step, and where the return ends: `next_value`, `terminated`.
+    """Value of the next observation and whether the return ends there: `next_value`, `terminated`.
 
-    A time limit is bootstrapped through from the final observation, or taken for the end, by `truncation`.
+    `truncation` selects whether a time limit bootstraps from the final observation or counts as terminal.
     """
     if truncation == "bootstrap":
         return math.successor_value(batch.value, last_value, batch.final_value, batch.truncated), batch.terminated

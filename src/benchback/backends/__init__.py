@@ -1,4 +1,4 @@
-"""One file per framework: its MLP, its compile modes, how to wait for it, where its weights lie.
+"""One file per framework: networks, compile modes, synchronisation, weight layout.
 
-`xla.py` holds what the five JAX frameworks have in common.
+`xla.py` is shared by the five JAX frameworks.
 """

@@ -1,4 +1,4 @@
-"""Equinox: the model is a tree of arrays that can be called."""
+"""Equinox: the model is a callable pytree."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -16,12 +16,12 @@ from benchback.math.jax import gaussian
 
 
 def filter_jit(agent: Agent) -> Agent:
-    """Mode: eqx.filter_jit, which sorts arrays from everything else at each call."""
+    """Mode: eqx.filter_jit, which separates arrays from static values at each call."""
 
     def compile(function: Callable[..., Any], consumes: tuple[int, ...]) -> Callable[..., Any]:
         if not consumes:
             return eqx.filter_jit(function)
-        # filter_jit donates all arguments but the first: the state takes the second place.
+        # filter_jit can donate all arguments but the first, so the state is passed second.
         swapped = eqx.filter_jit(lambda rest, state: function(state, *rest), donate="all-except-first")
         return wraps(function)(lambda state, *rest: swapped(rest, state))
 
@@ -29,7 +29,7 @@ def filter_jit(agent: Agent) -> Agent:
 
 
 def flatten(agent: Agent) -> Agent:
-    """Mode: jax.jit over flat leaves; modules are taken apart outside and put together inside."""
+    """Mode: jax.jit over flat leaves; modules are flattened outside and rebuilt inside the program."""
     return compiled(agent, _flat)
 
 
@@ -64,7 +64,7 @@ backend = Backend(
 
 
 class MLP(eqx.Module):
-    """Layers with orthogonal weights and zero biases, then a linear head of its own scale; one sample, flattened."""
+    """MLP with orthogonal weights, zero biases and a linear output layer of its own scale; flattens one observation."""
 
     layers: list[eqx.nn.Linear]
     activation: str = eqx.field(static=True)
@@ -93,12 +93,12 @@ class MLP(eqx.Module):
 
 
 class ActorCritic(eqx.Module):
-    """Separate towers for policy and value; one sample."""
+    """Separate actor and critic networks; called on one sample."""
 
     actor: MLP
     critic: MLP
     log_std: Float[Array, "A"] | None
-    """Of real-valued actions; None where they are discrete."""
+    """Log standard deviation of continuous actions; None for discrete actions."""
 
     def __init__(
         self,

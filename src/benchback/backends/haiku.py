@@ -16,7 +16,7 @@ backend = xla.BACKEND
 
 
 class MLP(hk.Module):
-    """Layers with orthogonal weights and zero biases, then a linear head of its own scale; flattens a sample."""
+    """MLP with orthogonal weights, zero biases and a linear output layer of its own scale; flattens observations."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class MLP(hk.Module):
 
 
 class ActorCritic(NamedTuple):
-    """Separate towers for policy and value, as pure functions of the parameters."""
+    """Separate actor and critic networks, as pure functions of the parameters."""
 
     init: Any
     apply: Any
@@ -50,7 +50,7 @@ class ActorCritic(NamedTuple):
 
 
 def actor_critic(hidden: tuple[int, ...], num_actions: int, dtype: jnp.dtype, *, continuous: bool) -> ActorCritic:
-    """The transformed networks; real-valued actions have a log standard deviation, the same in every state."""
+    """The transformed networks; for continuous actions with a state-independent log standard deviation."""
 
     def value(obs: Shaped[Array, "B *O"]) -> Float[Array, "B"]:
         return MLP(hidden, 1, 1.0, dtype, name="critic")(obs).squeeze(-1)
@@ -69,12 +69,12 @@ def actor_critic(hidden: tuple[int, ...], num_actions: int, dtype: jnp.dtype, *,
 
 
 def with_log_std(params: Any, value: Float[Array, ""]) -> Any:
-    """Parameters of an ActorCritic whose log standard deviation, where it has one, is `value`."""
+    """Parameters of an ActorCritic with its log standard deviation, if it has one, set to `value`."""
     return params | {"~": {"log_std": jnp.full_like(params["~"]["log_std"], value)}} if "~" in params else params
 
 
 def _canonical(module: str, name: str) -> str:
-    # Haiku keeps {"actor/layer_0": {"w": [in, out], "b": [out]}, ...}, and what belongs to no module under "~".
+    # Haiku keeps {"actor/layer_0": {"w": [in, out], "b": [out]}, ...}, and top-level parameters under "~".
     return name if module == "~" else module.replace("/layer_", "/") + {"w": "/kernel", "b": "/bias"}[name]
 
 

@@ -1,8 +1,8 @@
-"""Kernel gradients in the order of factors that a CPU multiplies fastest, for all five JAX frameworks.
+"""Kernel gradients with the factors in the order that is fastest on a CPU, for all five JAX frameworks.
 
-The gradient of a kernel is a product over rows of what the layer was given and what came back, x^T g. On a CPU
-[64, rows] x [rows, 2] takes 14 times as long as its transpose, [2, rows] x [rows, 64], and XLA turns the second
-into the first unless a barrier keeps it.
+The gradient of a kernel is x^T g, where x is the input of the layer and g the gradient of its output. On a CPU
+[64, rows] x [rows, 2] takes 14 times as long as its transpose, [2, rows] x [rows, 64], and XLA rewrites the second
+into the first unless a barrier prevents it.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,10 +16,11 @@ from jaxtyping import Array, Float
 
 
 def fast_gradients(network: Callable[..., Any]) -> Callable[..., Any]:
-    """`network`, computing the same and differentiated faster on a CPU, whatever framework it is written in.
+    """`network` with the same outputs and a faster gradient on a CPU; works for every JAX framework.
 
-    Its arguments are rows; its weights are what it closes over. It is traced, and every product of rows with a
-    kernel replaced by `product`. Where nothing gets compiled, tracing would cost more than it saves.
+    Its arguments are batches of rows, and it closes over its weights. It is traced, and every product of rows with a
+    kernel is replaced by `product`. On other devices, and under jax.disable_jit, where tracing would
+    cost more than it saves, the network is returned unchanged.
     """
     if jax.default_backend() != "cpu" or jax.config.jax_disable_jit:  # pyright: ignore[reportAttributeAccessIssue]
         return network
@@ -53,7 +54,7 @@ product.defvjp(_forward, _backward)
 
 
 def over_rows(x: Float[Array, "B M"], y: Float[Array, "B N"]) -> Float[Array, "M N"]:
-    """x^T y, computed with the narrower factor on the left; of two equals the left one is turned beforehand."""
+    """x^T y, computed with the narrower factor on the left; for equal widths x is transposed beforehand."""
     keep = jax.lax.optimization_barrier
     if y.shape[1] < x.shape[1]:
         return keep(y.T @ x).T
@@ -81,7 +82,7 @@ def _read(values: dict[Any, Any], atom: Any) -> Any:
 
 
 def _multiplies_rows(equation: JaxprEqn, from_rows: list[bool]) -> bool:
-    """Whether it is a plain product of rows, `[B, I]`, with a kernel."""
+    """Whether the equation is a plain product of rows, `[B, I]`, with a kernel."""
     if equation.primitive is not dot_general_p or sum(from_rows) != 1 or equation.params["precision"] is not None:
         return False
     avals: list[Any] = [atom.aval for atom in (*equation.invars, *equation.outvars)]

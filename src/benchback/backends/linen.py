@@ -1,4 +1,4 @@
-"""Flax Linen: parameters are a tree beside the module."""
+"""Flax Linen: parameters are a pytree separate from the module."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ LAYOUT = xla.TREE
 
 
 class MLP(nn.Module):
-    """Layers with orthogonal weights and zero biases, then a linear head of its own scale; flattens a sample."""
+    """MLP with orthogonal weights, zero biases and a linear output layer of its own scale; flattens observations."""
 
     hidden: tuple[int, ...]
     outputs: int
@@ -40,13 +40,13 @@ class MLP(nn.Module):
 
 
 class ActorCritic(nn.Module):
-    """Separate towers for policy and value."""
+    """Separate actor and critic networks."""
 
     hidden: tuple[int, ...]
     num_actions: int
     dtype: jnp.dtype
     continuous: bool
-    """Whether actions are real-valued: they have a log standard deviation, the same in every state."""
+    """Whether actions are continuous; adds a state-independent log standard deviation."""
 
     def setup(self) -> None:
         self.actor = MLP(self.hidden, self.num_actions, 0.01, self.dtype)
@@ -66,5 +66,5 @@ class ActorCritic(nn.Module):
 
 
 def with_log_std(params: Any, value: Float[Array, ""]) -> Any:
-    """Parameters of an ActorCritic whose log standard deviation, where it has one, is `value`."""
+    """Parameters of an ActorCritic with its log standard deviation, if it has one, set to `value`."""
     return params | {"log_std": jnp.full_like(params["log_std"], value)} if "log_std" in params else params

@@ -1,7 +1,7 @@
 """Flax NNX: parameters live in the module, and a state is an object that is mutated in place.
 
-What an agent's function returns first is therefore the object it was given. The modes rely on it: a
-compiled program returns the rest only, since tree mode forbids returning an input.
+The state that an agent's function returns is therefore the object it was given. The modes rely on this: a
+compiled program returns only the other outputs, since tree mode forbids returning an input.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,12 +22,12 @@ from benchback.math.jax import gaussian
 
 
 def jit(agent: Agent) -> Agent:
-    """Mode: nnx.jit in graph mode, which walks the state object before and after each call."""
+    """Mode: nnx.jit in graph mode, which traverses the state object before and after each call."""
     return compiled(agent, _in_place(_graph_jit))
 
 
 def cached_partial(agent: Agent) -> Agent:
-    """Mode: nnx.jit in graph mode, which walks each state object only once."""
+    """Mode: nnx.jit in graph mode with nnx.cached_partial, which traverses each state object only once."""
 
     def compile(function: Callable[..., Any], consumes: tuple[int, ...]) -> Callable[..., Any]:
         program = _graph_jit(function, consumes)
@@ -37,7 +37,7 @@ def cached_partial(agent: Agent) -> Agent:
 
 
 def jit_partial(agent: Agent) -> Agent:
-    """Mode: nnx.jit_partial in tree mode, which flattens each state object once, and compiles for each."""
+    """Mode: nnx.jit_partial in tree mode, which flattens and compiles once per state object."""
 
     def compile(function: Callable[..., Any], consumes: tuple[int, ...]) -> Callable[..., Any]:
         return _bound(lambda state: nnx.jit_partial(function, state, donate_argnums=consumes, graph=False))
@@ -46,12 +46,12 @@ def jit_partial(agent: Agent) -> Agent:
 
 
 def _graph_jit(function: Callable[..., Any], consumes: tuple[int, ...]) -> Callable[..., Any]:
-    # Spelled out: cached_partial needs both, and the defaults can be changed from outside.
+    # Explicit: cached_partial needs both, and the defaults can be changed globally.
     return nnx.jit(function, donate_argnums=consumes, graph=True, graph_updates=True)
 
 
 def _in_place(compile: Compile) -> Compile:
-    """`compile` for functions that mutate the state they consume: the program does not return it."""
+    """`compile` for functions that mutate their state in place: the program does not return it."""
 
     def compile_in_place(function: Callable[..., Any], consumes: tuple[int, ...]) -> Callable[..., Any]:
         if not consumes:
@@ -73,7 +73,7 @@ def _in_place(compile: Compile) -> Compile:
 
 
 def _bound(bind: Callable[[Any], Callable[..., Any]]) -> Callable[..., Any]:
-    """A function that binds each state object at its first call, and forgets it with the object."""
+    """A function that binds each state object at its first call and drops the binding with the object."""
     programs = WeakKeyDictionary()
 
     def run(state: Any, *arguments: Any) -> Any:
@@ -86,14 +86,14 @@ def _bound(bind: Callable[[Any], Callable[..., Any]]) -> Callable[..., Any]:
 
 
 class Split(NamedTuple):
-    """A state object taken apart."""
+    """A state object split into graph definition and arrays."""
 
     graphdef: nnx.GraphDef
     leaves: Mapping[str, Any]
 
 
 def functional(agent: Agent) -> Agent:
-    """The agent as pure functions of arrays, on which any transformation works: split outside, merged inside."""
+    """The agent as pure functions of arrays, for use with any JAX transformation: split outside, merged inside."""
 
     def pure(function: Callable[..., Any], consumes: tuple[int, ...]) -> Callable[..., Any]:
         @wraps(function)
@@ -117,7 +117,7 @@ def functional(agent: Agent) -> Agent:
 
 
 def split(agent: Agent) -> Agent:
-    """Mode: the functional view under jax.jit; the object is split once and stays so between calls."""
+    """Mode: the functional view under jax.jit; the object is split once and stays split between calls."""
     return xla.jit(functional(agent))
 
 
@@ -130,7 +130,7 @@ def _split(state: Any) -> Split:
 def chunk(agent: Agent, length: int) -> Agent:
     """Unit: one program for `length` iterations."""
 
-    # Tree mode suffices where nothing is shared, and costs half of graph mode where nothing is compiled.
+    # Tree mode suffices without shared references, and costs half of graph mode when not compiled.
     @nnx.scan(graph=False, length=length, in_axes=nnx.Carry, out_axes=(nnx.Carry, 0))
     def iterate(state: Any) -> tuple[Any, Any]:
         state, batch = agent.rollout(state)
@@ -169,7 +169,7 @@ def _from_weights(template: Mapping[str, Any], weights: Weights, prefix: str) ->
 
 
 def _towers(params: Mapping[str, Any]) -> dict[str, Any]:
-    # An MLP keeps its layers in a list; canonical names leave the list out: actor/0/kernel.
+    # An MLP stores its layers in a list; canonical names omit the list: actor/0/kernel.
     return {name: part["layers"] if _is_mlp(part) else part for name, part in params.items()}
 
 
@@ -182,11 +182,11 @@ LAYOUT = xla.Layout(to_weights=_to_weights, from_weights=_from_weights)
 
 
 STATEFUL = (nnx.Module, nnx.Optimizer, nnx.Variable)
-"""What a state object is made of."""
+"""Types of the parts of a state object."""
 
 
 def agent(state_type: type, config: Any, env: Any, *, init: Any, **functions: Any) -> Agent:
-    """The Agent of these functions; its states are loaded and exported by the roles that their fields declare."""
+    """The Agent made of these functions; `load` and `export` follow the roles of the State's fields."""
     role_of = roles(state_type)
     program = nnx.jit(init)
 
@@ -207,7 +207,7 @@ def agent(state_type: type, config: Any, env: Any, *, init: Any, **functions: An
 
 
 def _load(state: Any, weights: Weights, role_of: Mapping[str, Role]) -> Any:
-    """The state object with every section that `weights` holds put in its place."""
+    """The state object with every section in `weights` restored."""
     found = xla.load(LAYOUT, _parts(state), weights, role_of)
     for name, part in vars(state).items():
         if isinstance(part, nnx.Optimizer):
@@ -220,7 +220,7 @@ def _load(state: Any, weights: Weights, role_of: Mapping[str, Role]) -> Any:
 
 
 def _parts(state: Any) -> dict[str, Any]:
-    """The fields of a state object as plain arrays; of an optimiser, its moments."""
+    """The fields of a state object as plain arrays; for an optimiser, its moments."""
     parts = {name: part for name, part in vars(state).items() if isinstance(part, STATEFUL)}
     return {name: nnx.as_pure(_bare(part)) for name, part in parts.items()}
 
@@ -232,7 +232,7 @@ def _bare(part: Any) -> Any:
 
 
 class MLP(nnx.Module):
-    """Layers with orthogonal weights and zero biases, then a linear head of its own scale; flattens a sample."""
+    """MLP with orthogonal weights, zero biases and a linear output layer of its own scale; flattens observations."""
 
     def __init__(
         self,
@@ -269,7 +269,7 @@ class MLP(nnx.Module):
 
 
 class ActorCritic(nnx.Module):
-    """Separate towers for policy and value."""
+    """Separate actor and critic networks."""
 
     def __init__(
         self,
@@ -283,7 +283,7 @@ class ActorCritic(nnx.Module):
     ) -> None:
         self.actor = MLP(inputs, hidden, num_actions, 0.01, dtype, rngs=rngs)
         self.critic = MLP(inputs, hidden, 1, 1.0, dtype, rngs=rngs)
-        # Of real-valued actions.
+        # Log standard deviation of continuous actions.
         if initial_log_std is not None:
             self.log_std = nnx.Param(jnp.full(num_actions, initial_log_std, dtype))
 

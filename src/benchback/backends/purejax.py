@@ -1,4 +1,4 @@
-"""Plain JAX: parameters are lists of dictionaries, layers are two lines."""
+"""Plain JAX: parameters are lists of dictionaries, a layer is two lines."""
 
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ Layers = list[dict[str, Any]]
 
 
 def init_mlp(key: Key[Array, ""], sizes: tuple[int, ...], head_scale: float, dtype: jnp.dtype) -> Layers:
-    """Orthogonal weights and zero biases for layers of `sizes`; the last one has a scale of its own."""
+    """Orthogonal weights and zero biases for layers of `sizes`; the output layer has its own scale."""
     scales = [2**0.5] * (len(sizes) - 2) + [head_scale]
     shapes = pairwise(sizes)
     layer_keys = jax.random.split(key, len(scales))
@@ -31,7 +31,7 @@ def init_mlp(key: Key[Array, ""], sizes: tuple[int, ...], head_scale: float, dty
 
 
 def mlp(layers: Layers, x: Shaped[Array, "B *I"], activation: str = "tanh") -> Float[Array, "B O"]:
-    """Layers with an activation each, then a linear head; what a sample holds is flattened."""
+    """Output of an MLP with a linear output layer; flattens observations."""
     activate = getattr(jax.nn, activation)
     x = x.reshape(len(x), -1).astype(layers[0]["kernel"].dtype)
     for layer in layers[:-1]:
@@ -40,12 +40,12 @@ def mlp(layers: Layers, x: Shaped[Array, "B *I"], activation: str = "tanh") -> F
 
 
 class ActorCritic(NamedTuple):
-    """Parameters of separate towers for policy and value."""
+    """Parameters of separate actor and critic networks."""
 
     actor: Layers
     critic: Layers
     log_std: Float[Array, "A"] | None
-    """Of real-valued actions; None where they are discrete."""
+    """Log standard deviation of continuous actions; None for discrete actions."""
 
 
 def init_actor_critic(
@@ -56,7 +56,7 @@ def init_actor_critic(
     dtype: jnp.dtype,
     initial_log_std: Float[Array, ""] | None,
 ) -> ActorCritic:
-    """Both towers with weights of their own; the policy's head is small, so that it begins near uniform."""
+    """Independent actor and critic; the actor's output layer is small, so that the initial policy is near uniform."""
     actor_key, critic_key = jax.random.split(key)
     return ActorCritic(
         actor=init_mlp(actor_key, (inputs, *hidden, num_actions), 0.01, dtype),
@@ -66,7 +66,7 @@ def init_actor_critic(
 
 
 def policy(params: ActorCritic, obs: Shaped[Array, "B *O"]) -> Float[Array, "B P"]:
-    """Parameters of the distribution of actions: logits, or means and log standard deviations."""
+    """Parameters of the action distribution: logits, or means and log standard deviations."""
     out = mlp(params.actor, obs)
     return out if params.log_std is None else gaussian.parameters(out, params.log_std)
 

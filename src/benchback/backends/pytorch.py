@@ -1,18 +1,18 @@
-"""PyTorch: parameters live in modules and change in place.
+"""PyTorch: parameters are stored in modules and updated in place.
 
 torch compiles functions, so a mode rebuilds the agent with its inner functions wrapped (`Agent.with_wrapped`).
-An implementation offers them under these names; what it does not offer runs in plain torch:
+An implementation provides them under these names; all else runs in eager torch:
 
-- `env_step` (state, action, noise) -> state, Step: of an environment that JAX or Python computes;
-- `policy_step` (model, obs, noise, ...) -> choice: a forward pass and a draw, beside such an environment;
-- `rollout_step` (model, state, noise, ...) -> state, outcome: policy and environment in one, where the environment
-  is torch's own; and `rollout_steps`, the same for all steps;
-- `finish_rollout` (model, outcome, ...) -> batch: what a rollout still needs, for all its steps at once;
-- `bootstrap` (model, observation) -> value of what follows, to which no gradient is due;
+- `env_step` (state, action, noise) -> state, Step: of an environment computed by JAX or Python;
+- `policy_step` (model, obs, noise, ...) -> choice: forward pass and sampling, used with such an environment;
+- `rollout_step` (model, state, noise, ...) -> state, outcome: policy and environment together, for native torch
+  environments; and `rollout_steps`, the same for all steps;
+- `finish_rollout` (model, outcome, ...) -> batch: values and other quantities for all steps of a rollout at once;
+- `bootstrap` (model, observation) -> bootstrap value, without gradient;
 - `objective` (model, minibatch, ..., hyper) -> loss, metrics: forward pass and loss;
 - `minibatch_step` (networks, optimiser state, minibatch, hyper) -> metrics: objective, gradient and optimiser.
 
-The dots are what else a policy needs and a rollout leaves as it is, e.g. a normaliser: tuples of tensors.
+The dots are further inputs of the policy that a rollout does not change, e.g. a normaliser: tuples of tensors.
 """
 
 import sys
@@ -35,14 +35,14 @@ from benchback.errors import InputError
 from benchback.math.torch import gaussian
 
 Wrap = Callable[[str, Callable[..., Any]], Callable[..., Any]]
-"""(name, function) -> the function to use in its place."""
+"""(name, function) -> replacement function."""
 
 
 ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU}
 
 
 class MLP(nn.Sequential):
-    """Layers with orthogonal weights and zero biases, then a linear head of its own scale; flattens a sample."""
+    """MLP with orthogonal weights, zero biases and a linear output layer of its own scale; flattens observations."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class MLP(nn.Sequential):
 
 
 class ActorCritic(nn.Module):
-    """Separate towers for policy and value."""
+    """Separate actor and critic networks."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class ActorCritic(nn.Module):
         super().__init__()
         self.actor = MLP(inputs, hidden, num_actions, 0.01, dtype, generator)
         self.critic = MLP(inputs, hidden, 1, 1.0, dtype, generator)
-        # Of real-valued actions.
+        # Log standard deviation of continuous actions.
         self.log_std = None
         if initial_log_std is not None:
             self.log_std = nn.Parameter(initial_log_std.to(generator.device, dtype).repeat(num_actions))
@@ -97,7 +97,7 @@ class ActorCritic(nn.Module):
 
 
 def _dense(inputs: int, outputs: int, scale: float, dtype: torch.dtype, generator: torch.Generator) -> nn.Linear:
-    # Made on no device first: torch's own initialisation would draw from the global stream.
+    # Created on the meta device first: torch's default initialisation would draw from the global generator.
     layer = nn.Linear(inputs, outputs, dtype=dtype, device="meta").to_empty(device=generator.device)
     nn.init.orthogonal_(layer.weight, scale, generator=generator)
     nn.init.zeros_(layer.bias)
@@ -110,29 +110,29 @@ def none(agent: Agent) -> Agent:
 
 
 def env_jit(agent: Agent) -> Agent:
-    """Mode: a JAX environment's step compiled by JAX, as it comes; torch eager."""
+    """Mode: a JAX environment's step compiled by JAX; torch eager."""
     return _with_wrapped(agent, keep)
 
 
 def script(agent: Agent) -> Agent:
-    """Mode: TorchScript for acting and for the objective; its gradient and Adam stay eager."""
+    """Mode: TorchScript for acting and for the loss; gradients and Adam are eager."""
     names = {"policy_step", "rollout_step", "finish_rollout", "bootstrap", "objective"}
     return _with_wrapped(agent, lambda name, f: _traced(f) if name in names else f)
 
 
 def compile(agent: Agent) -> Agent:
-    """Mode: torch.compile for a whole rollout and for gradient steps; beside a JAX environment, for the policy."""
+    """Mode: torch.compile for gradient steps and native rollouts; on a GPU, for acting in other environments too."""
     names = {"rollout_steps", "finish_rollout", "minibatch_step"}
-    # On the CPU a compiled call costs more than the seven operations that it would save.
+    # On the CPU a compiled call costs more than the seven eager operations it would replace.
     if torch.cuda.is_available():
         names.add("policy_step")
-    # torch's tanh on the CPU, exact to the last bit, is a third of a small network's update. This one is off by
-    # 2e-7 at most, as XLA's is.
+    # torch's tanh on the CPU, exact to the last bit, is a third of a small network's update. This one is within
+    # 2e-7 of it, like XLA's.
     return _with_wrapped(agent, _compiling(names, keep, options={"cpp.use_decompose_tanh": True}))
 
 
 def cudagraphs(agent: Agent) -> Agent:
-    """Mode: torch.compile, its programs replayed as CUDA graphs; those hold no loops, so one step at a time."""
+    """Mode: torch.compile with CUDA graphs; those cannot contain loops, so rollouts run one step at a time."""
     if not torch.cuda.is_available():
         raise InputError("mode=cudagraphs needs a CUDA device and this machine has none; use --mode compile")
     names = {"policy_step", "rollout_step", "finish_rollout", "minibatch_step"}
@@ -140,7 +140,7 @@ def cudagraphs(agent: Agent) -> Agent:
 
 
 def keep(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function itself."""
+    """The function unchanged."""
     return function
 
 
@@ -151,24 +151,24 @@ def _with_wrapped(agent: Agent, wrap: Wrap) -> Agent:
 
 def _compiling(names: set[str], finish: Wrap, **options: Any) -> Wrap:
     with warnings.catch_warnings():
-        # The compiler takes as long to import as torch itself, and warns of TorchScript, which it uses.
+        # Late: the compiler takes as long to import as torch itself, and warns about its own use of TorchScript.
         warnings.simplefilter("ignore", DeprecationWarning)
         import torch._inductor.compile_fx
 
-    # Lets one program hold the loss, its gradient and the optimiser.
+    # Allows one program to contain the loss, its gradient and the optimiser.
     torch._dynamo.config.trace_autograd_ops = True
 
     def wrap(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         if name not in names:
             return function
-        # fullgraph: what cannot be compiled shall fail, not fall back to eager unnoticed.
+        # fullgraph: code that cannot be compiled must fail instead of silently falling back to eager.
         return finish(name, torch.compile(function, fullgraph=True, dynamic=False, **options))
 
     return wrap
 
 
 def _own_outputs(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with copied results: a CUDA graph writes the next ones into the same memory."""
+    """The function with copied outputs: a CUDA graph overwrites them at its next call."""
     return lambda *arguments: _cloned(function(*arguments))
 
 
@@ -176,7 +176,7 @@ _traces: list[str] = []
 
 
 def _traced(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function as TorchScript, traced for each model and each shape of arguments it meets."""
+    """The function as TorchScript, traced once per model and argument shapes."""
     programs: WeakKeyDictionary[nn.Module, dict[Any, Any]] = WeakKeyDictionary()
 
     def run(model: nn.Module, *arguments: Any) -> Any:
@@ -197,7 +197,7 @@ def _traced(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Flat(nn.Module):
-    """A function of a model and nested tuples as TorchScript wants it: a module, tensors in, tensors out."""
+    """A function of a model and nested tuples in the form TorchScript needs: a module, tensors in, tensors out."""
 
     def __init__(self, function: Callable[..., Any], model: nn.Module, arguments: Any) -> None:
         super().__init__()
@@ -211,10 +211,10 @@ class _Flat(nn.Module):
 
 
 def rollout_steps(env: Env, policy_step: Callable[..., Any], wrap: Wrap) -> Callable[..., Any]:
-    """(model, state, noise, ...) -> state, outcomes: `env` played by the policy for as long as there is noise.
+    """(model, state, noise, ...) -> state, outcomes: step `env` with the policy, one step per row of noise.
 
-    Noise is a pair, the environment's and the policy's; what follows it is for the policy. An outcome is the
-    observation, the choice (the action first), and what Step has after its observation.
+    Noise is a pair, the environment's and the policy's; further arguments go to the policy. An outcome is the
+    observation, the choice (the action first), and the fields of Step after its observation.
     """
     foreign = hasattr(env.step, "eager")
     choose = wrap("policy_step", policy_step) if foreign else policy_step
@@ -232,7 +232,7 @@ def rollout_steps(env: Env, policy_step: Callable[..., Any], wrap: Wrap) -> Call
         return scan(lambda state, x: one_step(model, state, x, *rest), state, noise)
 
     steps = rollout_steps if foreign else wrap("rollout_steps", rollout_steps)
-    # Two fields of a state may be one tensor at one time and not at another, and each would be a program.
+    # Two fields of a state may alias one tensor in some calls and not in others; each case would be compiled.
     return steps if foreign else lambda model, state, *rest: steps(model, _cloned(state), *rest)
 
 
@@ -241,8 +241,8 @@ def scan(step: Callable[..., Any], carry: Any, sequences: tuple[Any, ...]) -> tu
     if torch.compiler.is_dynamo_compiling():
         return _scan_in_program(step, carry, sequences)
     outputs = []
-    # Inference mode saves a fifth of the time of small operations. Its tensors may not meet autograd later:
-    # torch.stack, outside, makes ordinary ones of them.
+    # Inference mode saves a fifth of the time of small operations. Its tensors cannot be used with autograd later:
+    # torch.stack, outside, copies them to ordinary ones.
     with torch.inference_mode():
         for inputs in zip(*sequences, strict=True):
             carry, output = step(carry, inputs)
@@ -251,7 +251,7 @@ def scan(step: Callable[..., Any], carry: Any, sequences: tuple[Any, ...]) -> tu
 
 
 def _scan_in_program(step: Callable[..., Any], carry: Any, sequences: tuple[Any, ...]) -> tuple[Any, Any]:
-    """The same as a loop of the compiled program; it takes lists, and no result may share memory with another."""
+    """`scan` as a loop inside the compiled program; it takes lists, and outputs must not alias each other."""
 
     def flat_step(flat: list[Tensor], inputs: tuple[Tensor, ...]) -> tuple[list[Tensor], list[Tensor]]:
         following, output = step(refill(carry, iter(flat)), inputs)
@@ -266,7 +266,7 @@ def _cloned(tree: Any) -> Any:
 
 
 def phase(agent: Agent, length: int) -> Agent:
-    """Unit: rollout and update are called apart."""
+    """Unit: rollout and update are separate calls."""
     return agent
 
 
@@ -281,13 +281,13 @@ def iteration(agent: Agent, length: int) -> Agent:
 
 
 def block(tree: Any) -> None:
-    """Wait until the device is idle; on the CPU torch computes before it returns."""
+    """Wait until the device is idle; no-op on the CPU, where torch is synchronous."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 
 
 def mark(tree: Any) -> Callable[[], None] | None:
-    """A wait for the work queued so far, later work may be under way already; None on a CPU, which computes at once."""
+    """Return a function that waits for the work queued so far, not for later work; None on the CPU."""
     if not any(x.is_cuda for x in tensors_of(tree)):
         return None
     event = torch.cuda.Event()
@@ -304,7 +304,7 @@ def fetch(tree: Any) -> Any:
 
 
 def compiles() -> int:
-    """Graphs that dynamo has compiled and functions that TorchScript has traced in this process."""
+    """Number of dynamo graphs compiled and TorchScript functions traced in this process."""
     dynamo = sys.modules.get("torch._dynamo.utils")
     graphs = dynamo.counters["stats"]["unique_graphs"] if dynamo else 0
     return graphs + len(_traces)
@@ -322,5 +322,5 @@ backend = Backend(
 
 
 def as_data(hyper: Any, dtype: torch.dtype) -> Any:
-    """Hyper-parameters as scalars on the device, so that changing one recompiles nothing."""
+    """Hyper-parameters as scalar arrays on the device, so that changing one does not recompile."""
     return type(hyper)(*(torch.tensor(x, dtype=dtype) for x in hyper))

@@ -1,4 +1,4 @@
-"""States of the PyTorch implementations under canonical names, and the nested tuples of tensors they are made of."""
+"""Export and loading of PyTorch states under canonical names, and functions on nested tuples of tensors."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from benchback.agent import Agent, Role, Weights, roles
 from benchback.envs.interface import Env, EnvState
 
 Towers = Mapping[str, Sequence[str]]
-"""Optimiser's field -> the towers it optimises; all of the model where it is not named."""
+"""Optimiser field -> the towers it optimises; the whole model if it is not listed."""
 
 
 def agent(
@@ -24,7 +24,7 @@ def agent(
     towers: Towers | None = None,
     **functions: Any,
 ) -> Agent:
-    """The Agent of these functions; its states are loaded and exported by the roles that their fields declare."""
+    """The Agent made of these functions; `load` and `export` follow the roles of the State's fields."""
     role_of = roles(state_type)
     return Agent(
         load=lambda state, weights: load(state, weights, role_of, towers or {}),
@@ -38,7 +38,7 @@ def agent(
 
 
 def export(state: Any, role_of: Mapping[str, Role], towers: Towers) -> Weights:
-    """A training state, a dataclass, under canonical names."""
+    """The weights of a training state (a dataclass) under canonical names."""
     weights: Weights = {}
     for field, part in _declared_fields(state, role_of).items():
         match role_of[field]:
@@ -65,7 +65,7 @@ def export(state: Any, role_of: Mapping[str, Role], towers: Towers) -> Weights:
 
 @torch.no_grad()
 def load(state: Any, weights: Weights, role_of: Mapping[str, Role], towers: Towers) -> Any:
-    """The state with every section that `weights` holds put in its place; it changes where it is."""
+    """The state with every section in `weights` restored, in place."""
     for field, part in _declared_fields(state, role_of).items():
         match role_of[field]:
             case Role.NETWORK:
@@ -77,7 +77,7 @@ def load(state: Any, weights: Weights, role_of: Mapping[str, Role], towers: Towe
                 from_weights(state.model, weights, f"{field}/mean/", part.mean, towers.get(field))
                 from_weights(state.model, weights, f"{field}/variance/", part.variance, towers.get(field))
             case Role.DATA | Role.MEMORY:
-                # What belongs to episodes that do not go on is left out of the weights, and starts anew.
+                # Arrays of episodes that are not continued are absent from the weights and keep their initial values.
                 _fill({name: x for name, x in _named(part, f"{field}/").items() if name in weights}, weights)
             case Role.COUNTER if _counter_name(field) in weights:
                 setattr(state, field, int(weights[_counter_name(field)]))
@@ -89,7 +89,7 @@ def load(state: Any, weights: Weights, role_of: Mapping[str, Role], towers: Towe
 
 
 def _declared_fields(state: Any, role_of: Mapping[str, Role]) -> dict[str, Any]:
-    """The parts of a state by field; a TypeError names one that declares no role."""
+    """The fields of a state by name; TypeError if one declares no role."""
     for field in vars(state):
         if field not in role_of:
             raise TypeError(f"State.{field} declares no role, so a checkpoint would silently leave it out; annotate it")
@@ -104,7 +104,7 @@ def _counter_name(field: str) -> str:
 def to_weights(
     module: nn.Module, prefix: str, vector: Float[Tensor, "N"] | None = None, towers: Sequence[str] | None = None
 ) -> Weights:
-    """The parameters under canonical names, copied; or a vector of moments as if those were parameters."""
+    """Copies of the parameters, or of a flat vector of moments, under canonical names."""
     return {prefix + name: copy(x.movedim(0, -1)) for name, x in _canonical(module, vector, towers).items()}
 
 
@@ -115,13 +115,13 @@ def from_weights(
     vector: Float[Tensor, "N"] | None = None,
     towers: Sequence[str] | None = None,
 ) -> None:
-    """The inverse of `to_weights`, in place."""
+    """Inverse of `to_weights`, in place."""
     for name, x in _canonical(module, vector, towers).items():
         x.copy_(torch.tensor(weights[prefix + name]).movedim(0, -1))
 
 
 def _canonical(module: nn.Module, vector: Float[Tensor, "N"] | None, towers: Sequence[str] | None) -> dict[str, Tensor]:
-    """`actor/0/kernel` and so on -> the parameter, or its place in the vector; in torch's [out, in] layout."""
+    """`actor/0/kernel` and so on -> the parameter, or its slice of the vector; in torch's [out, in] layout."""
     wanted = {name: p.detach() for name, p in module.named_parameters() if not towers or name.split(".")[0] in towers}
     params = list(wanted.values())
     if vector is not None:
@@ -139,14 +139,14 @@ def _name(name: str) -> str:
 
 
 def _env_to_weights(env: EnvState, prefix: str) -> Weights:
-    if hasattr(env.inner, "to_weights"):  # not torch's, so it names itself what can be written
+    if hasattr(env.inner, "to_weights"):  # not a torch state: it exports its own arrays
         return env.inner.to_weights(prefix)
     return {name: copy(x) for name, x in _named(env, prefix).items()}
 
 
 def _env_from_weights(env: EnvState, weights: Weights, prefix: str) -> EnvState:
     if not any(name.startswith(prefix) for name in weights):
-        return env  # it lives in Python and has written nothing: the episodes that have just begun stay
+        return env  # external environments export nothing: keep the new episodes
     if hasattr(env.inner, "from_weights"):
         return env.inner.from_weights(weights, prefix)
     tensors = _named(env, prefix).items()
@@ -175,7 +175,7 @@ def leaves(tree: Any) -> list[Tensor]:
 
 
 def refill(tree: Any, tensors: Iterator[Any]) -> Any:
-    """A tree like `tree` whose tensors are replaced, in order."""
+    """`tree` with its tensors replaced, in order."""
     if isinstance(tree, Tensor):
         return next(tensors)
     if isinstance(tree, dict):
@@ -185,5 +185,5 @@ def refill(tree: Any, tensors: Iterator[Any]) -> Any:
 
 
 def copy(x: Tensor) -> np.ndarray:
-    """The tensor as a NumPy array of its own."""
+    """The tensor copied to a NumPy array."""
     return x.cpu().numpy().copy()

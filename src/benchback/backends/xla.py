@@ -1,4 +1,4 @@
-"""What the five JAX frameworks share: compiling with jax.jit, units, waiting, fetching, counting, naming."""
+"""Shared by the five JAX frameworks: jax.jit modes, units, synchronisation, transfers and weight names."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -26,7 +26,7 @@ jax.monitoring.register_event_duration_secs_listener(_note_compile)
 
 
 def compiles() -> int:
-    """Programs XLA has compiled (or loaded from its cache) in this process."""
+    """Number of programs XLA has compiled (or loaded from its cache) in this process."""
     return len(_compile_durations_s)
 
 
@@ -36,7 +36,7 @@ def block(tree: Any) -> None:
 
 
 def mark(tree: Any) -> Callable[[], None] | None:
-    """A wait for `tree` alone, later work may be under way already; None if it is computed."""
+    """Return a function that waits for `tree` but not for later work; None if it is already computed."""
     return None if all(x.is_ready() for x in jax.tree.leaves(tree)) else partial(block, tree)
 
 
@@ -46,17 +46,17 @@ def fetch(tree: Any) -> Any:
 
 
 def jit(agent: Agent) -> Agent:
-    """Mode: jax.jit, donating what the contract says a function consumes."""
+    """Mode: jax.jit, donating the arguments listed in `CONSUMES`."""
     return compiled(agent, lambda function, consumes: jax.jit(function, donate_argnums=consumes))
 
 
 def none(agent: Agent) -> Agent:
-    """Mode: nothing compiled on top; loops written as lax.scan still compile their bodies."""
+    """Mode: no jax.jit; lax.scan still compiles its body."""
     return agent
 
 
 def eager(agent: Agent) -> Agent:
-    """Mode: jax.disable_jit, every operation dispatched by itself, loops run in Python."""
+    """Mode: jax.disable_jit; every operation is dispatched separately and loops run in Python."""
     return compiled(agent, lambda function, _: _without_jit(function))
 
 
@@ -70,7 +70,7 @@ def _without_jit(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def phase(agent: Agent, length: int) -> Agent:
-    """Unit: rollout and update are programs of their own."""
+    """Unit: rollout and update are separate programs."""
     return agent
 
 
@@ -108,11 +108,11 @@ BACKEND = Backend(
     fetch=fetch,
     compiles=compiles,
 )
-"""What Linen, Haiku and plain JAX offer; Equinox and NNX have modes of their own."""
+"""The backend of Linen, Haiku and plain JAX; Equinox and NNX have further modes."""
 
 
 def dtype(name: str) -> jnp.dtype:
-    """The floating-point type `name`, refused where this process would silently narrow it."""
+    """The floating-point type `name`; InputError if JAX would silently narrow it."""
     if name == "float64" and not jax.config.read("jax_enable_x64"):
         raise InputError("dtype=float64 needs JAX's 64-bit mode; start Python with JAX_ENABLE_X64=1")
     return jnp.dtype(name)
@@ -120,7 +120,7 @@ def dtype(name: str) -> jnp.dtype:
 
 @contextmanager
 def optimising(wanted: bool) -> Iterator[None]:
-    """Inside, XLA compiles with LLVM's optimiser or without: a program that runs once would never earn it back."""
+    """Context in which XLA compiles with or without LLVM's optimiser, which does not pay off for programs run once."""
     before = jax.config.read("jax_disable_most_optimizations")
     jax.config.update("jax_disable_most_optimizations", not wanted)
     try:
@@ -130,12 +130,12 @@ def optimising(wanted: bool) -> Iterator[None]:
 
 
 def as_data(hyper: Any, dtype: jnp.dtype) -> Any:
-    """Hyper-parameters as scalars on the device, so that changing one recompiles nothing."""
+    """Hyper-parameters as scalar arrays on the device, so that changing one does not recompile."""
     return jax.tree.map(lambda x: jnp.asarray(x, dtype), hyper)
 
 
 def once(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function as one program, compiled without LLVM's optimiser: what runs once would never earn it back."""
+    """The function as one program, compiled without LLVM's optimiser, which does not pay off for programs run once."""
     program = jax.jit(function)
 
     @wraps(function)
@@ -147,7 +147,7 @@ def once(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Layout(NamedTuple):
-    """Where a framework keeps its weights: to canonical names and back."""
+    """Conversion between a framework's parameters and canonical weights."""
 
     to_weights: Callable[[Any, str], Weights]
     """(parameters, prefix) -> canonical weights, copied."""
@@ -156,7 +156,7 @@ class Layout(NamedTuple):
 
 
 def export(layout: Layout, state: Any, role_of: Mapping[str, Role]) -> Weights:
-    """A training state, a NamedTuple or a mapping by field, under canonical names."""
+    """The weights of a training state (a NamedTuple or a mapping) under canonical names."""
     weights: Weights = {}
     for field, part in declared_fields(state, role_of).items():
         match role_of[field]:
@@ -181,14 +181,14 @@ def export(layout: Layout, state: Any, role_of: Mapping[str, Role]) -> Weights:
 
 
 def load(layout: Layout, state: Any, weights: Weights, role_of: Mapping[str, Role]) -> Any:
-    """The state with every section that `weights` holds put in its place."""
+    """The state with every section in `weights` restored."""
     parts = declared_fields(state, role_of)
     found = {field: _loaded(layout, weights, field, part, role_of[field]) for field, part in parts.items()}
     return state._replace(**found) if hasattr(state, "_replace") else found
 
 
 def declared_fields(state: Any, role_of: Mapping[str, Role]) -> dict[str, Any]:
-    """The parts of a state by field; a TypeError names one that declares no role."""
+    """The fields of a state by name; TypeError if one declares no role."""
     parts = state._asdict() if hasattr(state, "_asdict") else dict(state)
     for field in parts:
         if field not in role_of:
@@ -215,7 +215,7 @@ def _loaded(layout: Layout, weights: Weights, field: str, part: Any, role: Role)
         case Role.COUNTER if counter_name(field) in weights:
             return unnamed(part, weights, counter_name(field))
         case Role.DATA | Role.MEMORY if _holds(weights, f"{field}/"):
-            # What belongs to episodes that do not go on is left out of the weights, and starts anew.
+            # Arrays of episodes that are not continued are absent from the weights and keep their initial values.
             return unnamed(part, named(part, f"{field}/") | weights, f"{field}/")
         case Role.ENVIRONMENT if "rng" in weights:
             return _env_from_weights(part, weights, "env/")
@@ -229,13 +229,13 @@ def _holds(weights: Weights, prefix: str) -> bool:
 
 
 def _env_to_weights(env: Any, prefix: str) -> Weights:
-    if hasattr(env.inner, "to_weights"):  # it says itself what of it can be written
+    if hasattr(env.inner, "to_weights"):  # it exports its own arrays
         return env.inner.to_weights(prefix)
     return named(env, prefix)
 
 
 def _env_from_weights(env: Any, weights: Weights, prefix: str) -> Any:
-    # One that lives in Python has written nothing: the episodes that have just begun stay.
+    # External environments export nothing: keep the new episodes.
     return unnamed(env, weights, prefix) if any(name.startswith(prefix) for name in weights) else env
 
 
@@ -258,7 +258,7 @@ def unnamed(template: Any, weights: Weights, prefix: str) -> Any:
 
 
 def agent(state_type: type, layout: Layout, config: Any, env: Any, *, init: Any, **functions: Any) -> Agent:
-    """The Agent of these functions; its states are loaded and exported by the roles that their fields declare."""
+    """The Agent made of these functions; `load` and `export` follow the roles of the State's fields."""
     role_of = roles(state_type)
     return Agent(
         init=once(init),

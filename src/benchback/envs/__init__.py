@@ -58,7 +58,7 @@ def kind(id: str) -> Literal["discrete", "box"]:
 
 
 def check(id: str) -> None:
-    """Raise an InputError that names the remedy unless `id` exists; the package that it needs may be missing."""
+    """Raise an InputError unless `id` exists; does not check that its package is installed."""
     suite, _, name = id.partition("/")
     if id in ids():
         return
@@ -70,7 +70,7 @@ def check(id: str) -> None:
 
 
 def check_installed(id: str) -> None:
-    """Raise an InputError that names the extra unless the package that `id` needs is installed; imports nothing."""
+    """Raise an InputError that names the extra unless the package of `id` is installed; imports nothing."""
     suite, _, name = id.partition("/")
     module, extra = (
         ("mujoco", "mujoco") if (suite, name in MUJOCO) == ("gymnasium", True) else EXTRAS.get(suite, ("", ""))
@@ -81,7 +81,7 @@ def check_installed(id: str) -> None:
 
 
 def _suite(suite: str) -> Any:
-    """The suite's module; an InputError names the remedy where its library does not load."""
+    """The suite's module; InputError if its library cannot be imported."""
     try:
         return import_module(f"benchback.envs.{suite}")
     except ImportError as error:

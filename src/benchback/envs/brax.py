@@ -1,10 +1,9 @@
 """brax environments as vectorised device environments, on the pipeline `spring`, the cheapest to run and to compile.
 
-They end for themselves by termination only, e.g. when the hopper falls; the time limit of 1000 steps is that of
-`brax.envs.create`, whose wrappers return to one cached first state and drop the last observation. Ours do neither: see
-`physics`. Actions lie between -1 and 1 and are scaled to the actuators by the environment. brax's `fast`, a dummy for
-its own tests, is left out, and so is `swimmer`, whose drag brax computes by a function that JAX no longer has: its
-authors have turned to MJX, and its environments change no more.
+They only terminate, e.g. when the hopper falls; the time limit of 1000 steps is that of `brax.envs.create`, whose
+wrappers reset to one cached first state and drop the last observation. Ours do neither: see `physics`. Actions are in
+[-1, 1] and scaled to the actuators by the environment. brax's `fast`, a dummy for its own tests, is left out, and so is
+`swimmer`, which calls a function that JAX has removed; brax's environments are no longer developed.
 """
 
 from warnings import catch_warnings
@@ -13,7 +12,7 @@ from benchback.envs.interface import Box, Env
 from benchback.envs.physics import Simulation, without_warnings
 from benchback.envs.vectorise import vectorise
 
-with catch_warnings(action="ignore"):  # a solver that brax loads is no longer maintained, and says so
+with catch_warnings(action="ignore"):  # brax loads an unmaintained solver, which warns
     from brax import envs
 
 LIMIT = 1000

@@ -1,6 +1,6 @@
 """A JAX environment served to torch over DLPack: tensors are views of JAX's arrays, without a copy through host memory.
 
-JAX's arrays are immutable, so nobody may write into such a tensor, and the environment's buffers are never donated.
+JAX's arrays are immutable, so such a tensor must not be written to, and the environment's buffers are never donated.
 `__dlpack__` waits for the array, so a tensor is never read before it is computed.
 """
 
@@ -40,7 +40,7 @@ def to_torch(env: Env) -> Env:
         raw, t = noise
         noise = jax.tree.map(lambda k, x: jax.random.wrap_key_data(x[t]) if k else x[t], is_key, raw)
         following, outcome = env.step(state, jnp.asarray(action), noise)
-        # The observation is in the outcome, too: a program would return it as two arrays.
+        # The observation is also in the outcome: the program would return it twice.
         return following._replace(obs=None), outcome
 
     bridged = BridgedStep(step, jax.jit(step))
@@ -54,7 +54,7 @@ def eager(env: Env) -> Env:
 
 @dataclass(frozen=True)
 class BridgedStep:
-    """A step that torch calls and JAX computes."""
+    """An environment step called by torch and computed by JAX."""
 
     function: Callable[..., tuple[EnvState, Step]]
     """On JAX arrays, as written."""
@@ -68,7 +68,7 @@ class BridgedStep:
         return EnvState(inner, outcome.obs, None, None), outcome
 
     def eager(self) -> "BridgedStep":
-        """The same step with every JAX operation dispatched by itself."""
+        """The same step with every JAX operation dispatched separately."""
         return BridgedStep(self.function, _without_jit(self.function))
 
 
@@ -92,7 +92,7 @@ class JaxState:
         return served(jax.tree_util.tree_map_with_path(fill, self.state))
 
 
-# In inference mode, as in a rollout: a compiled policy then sees one kind of tensor only.
+# In inference mode, as in a rollout: a compiled policy then gets only one kind of tensor.
 @torch.inference_mode()
 def served(state: EnvState) -> EnvState:
     """The JAX state with its observation as a tensor; the rest, episode statistics included, stays in JAX."""
@@ -110,13 +110,13 @@ def _to_jax(tensor: Shaped[Tensor, "..."]) -> Any:
 
 
 def _key(generator: torch.Generator) -> Any:
-    """A JAX key from the next 62 bits of the generator; the only wait for the device, once per rollout."""
+    """A JAX key from the next 62 bits of the generator; the only synchronisation with the device, once per rollout."""
     high, low = torch.randint(2**31, (2,), generator=generator, device=generator.device).tolist()
     return jax.random.fold_in(jax.random.key(high), low)
 
 
 def _without_jit(function: Callable[..., Any]) -> Callable[..., Any]:
-    # Merely not compiling is not enough: a lax.cond met outside a program compiles itself at every call.
+    # Omitting jax.jit is not enough: a lax.cond outside a program is compiled at every call.
     def run(*arguments: Any) -> Any:
         with jax.disable_jit():
             return function(*arguments)

@@ -1,8 +1,8 @@
 """envpool environments: copies stepped together in C++ threads, as many as the run's other libraries may use.
 
-envpool starts an ended episode anew in the step after, whose action it ignores and whose reward is nought. Here the
-ended copies are reset at once, and alone: no such step is ever seen. Importing envpool imports JAX, so PyTorch
-is not measured without it in the process here.
+envpool resets an ended episode in the next step, which ignores its action and has reward 0. Here the ended copies, and
+only those, are reset at once, so that this step never appears. Importing envpool imports JAX, so with envpool PyTorch
+is measured with JAX in the process.
 """
 
 import os
@@ -22,7 +22,7 @@ from benchback.errors import InputError
 
 
 def check(name: str) -> None:
-    """Raise an InputError that names the nearest one unless envpool has `name`."""
+    """Raise an InputError that suggests the nearest name unless envpool has `name`."""
     known = envpool.list_all_envs()
     if name not in known:
         near = get_close_matches(name, known, n=1, cutoff=0)[0]
@@ -31,7 +31,7 @@ def check(name: str) -> None:
 
 @cache
 def kind(name: str) -> Literal["discrete", "box"]:
-    """The actions that the environment takes."""
+    """The kind of actions of the environment."""
     return actions_of(_spaces(name)[1], f"envpool/{name}").kind
 
 
@@ -45,7 +45,7 @@ def make(name: str, num_envs: int) -> Copies:
         nonlocal pool
         seeds = (np.random.SeedSequence(seed).generate_state(num_envs) >> 1).tolist()
         threads = min(int(os.environ.get("OMP_NUM_THREADS", num_envs)), num_envs)
-        # A pool is seeded when it is made.
+        # A pool is seeded at construction.
         with _unwarned():
             pool = envpool.make(name, "gymnasium", num_envs=num_envs, num_threads=threads, seed=seeds)
             return pool.reset()[0].astype(dtype, copy=False)
@@ -56,7 +56,7 @@ def make(name: str, num_envs: int) -> Copies:
 
     def restart(index: np.ndarray) -> np.ndarray:
         obs, info = pool.reset(index.astype(np.int32))
-        # In whatever order they come back.
+        # They return in arbitrary order.
         return obs.astype(dtype, copy=False)[np.argsort(info["env_id"])]
 
     return Copies(shape, dtype, actions_of(choices, f"envpool/{name}"), start, advance, restart)
@@ -71,7 +71,7 @@ def _spaces(name: str) -> tuple[Any, Any]:
 
 @contextmanager
 def _unwarned() -> Iterator[None]:
-    """Without a word of bounds that float32 rounds."""
+    """Context without warnings about bounds rounded to float32."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*precision lowered")
         yield

@@ -1,8 +1,7 @@
 """Any registered gymnasium environment with Box or Discrete spaces, stepped one copy after another.
 
-Our own loop, not gymnasium's vector environment: it needs no copies of dictionaries and is half as fast again on
-CartPole. Observations of a Box keep their shape and their uint8, float64 becomes float32; those of a Discrete space are
-one-hot rows.
+A plain loop instead of gymnasium's vector environment: it copies no dictionaries and is 1.5 times as fast on CartPole.
+Box observations keep their shape and uint8, float64 becomes float32; Discrete observations become one-hot vectors.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,7 +22,7 @@ from benchback.errors import InputError
 
 
 def check(name: str) -> None:
-    """Raise an InputError that names the nearest registered one unless gymnasium knows `name`."""
+    """Raise an InputError that suggests the nearest registered name unless gymnasium has `name`."""
     if name not in gymnasium.registry:
         near = get_close_matches(name, list(gymnasium.registry), n=1, cutoff=0)[0]
         raise InputError(f"env=gymnasium/{name} is not registered; did you mean gymnasium/{near}?")
@@ -31,7 +30,7 @@ def check(name: str) -> None:
 
 @cache
 def kind(name: str) -> Literal["discrete", "box"]:
-    """The actions that the environment takes; it has to be made to be asked."""
+    """The kind of actions of the environment, which has to be created to find out."""
     with _made(name) as environment:
         return actions_of(environment.action_space, f"gymnasium/{name}").kind
 
@@ -67,7 +66,7 @@ def make(name: str, num_envs: int) -> Copies:
 
 
 def actions_of(space: Any, id: str) -> Discrete | Box:
-    """A gymnasium space as ours; an InputError for those that no policy here can choose from."""
+    """Our action space for a gymnasium space; InputError if it is not supported."""
     if isinstance(space, spaces.Discrete):
         return Discrete(int(space.n))
     if isinstance(space, spaces.Box):
@@ -85,7 +84,7 @@ def layout(space: Any, id: str) -> tuple[tuple[int, ...], np.dtype]:
 
 
 def encoding(space: Any) -> Callable[[Any], np.ndarray]:
-    """From an observation of the space to an array of its layout."""
+    """A function from an observation of the space to an array of its layout."""
     if isinstance(space, spaces.Discrete):
         rows = np.eye(int(space.n), dtype=np.float32)
         return lambda obs: rows[int(obs) - int(space.start)]
@@ -93,7 +92,7 @@ def encoding(space: Any) -> Callable[[Any], np.ndarray]:
 
 
 def _preparation(space: Any) -> Callable[[np.ndarray], Any]:
-    """Actions of all copies as the copies want them, one after another."""
+    """A function from the actions of all copies to a list with the action of each copy."""
     if isinstance(space, spaces.Discrete):
         first = int(space.start)
         return lambda action: (action + first).tolist()
@@ -102,7 +101,7 @@ def _preparation(space: Any) -> Callable[[np.ndarray], Any]:
 
 @contextmanager
 def _made(name: str) -> Iterator[gymnasium.Env]:
-    """The environment; an InputError names what is missing where it cannot be made."""
+    """The environment; InputError names the missing dependency if it cannot be created."""
     try:
         with without_mujoco_warnings() if "mujoco" in str(gymnasium.spec(name).entry_point) else nullcontext():
             yield _make(name)

@@ -1,4 +1,4 @@
-"""gymnax environments as vectorised device environments: they live inside the compiled program."""
+"""gymnax environments as vectorised device environments: they are part of the compiled program."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from benchback.envs.interface import Box, Discrete, Env
 from benchback.envs.lazy_imports import lazy_imports
 from benchback.envs.vectorise import vectorise
 
-with lazy_imports("seaborn", "matplotlib.pyplot"):  # gymnax loads them, for two seconds, to draw what nobody asked for
+with lazy_imports("seaborn", "matplotlib.pyplot"):  # gymnax imports them for rendering only, which takes two seconds
     import gymnax
     from gymnax.environments import spaces
 

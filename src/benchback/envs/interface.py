@@ -1,11 +1,11 @@
 """One interface for every environment suite.
 
-An Env is always vectorised. `terminated` and `truncated` are apart, an ended episode is followed at
-once by a fresh random one, and its last observation is in `final_obs`. Episode return and length are
-tracked where the environment lives, without a transfer.
+An Env is always vectorised. `terminated` and `truncated` are separate, environments reset automatically
+with a new random start, and the last observation of an episode is in `final_obs`. Episode return and
+length are tracked on the environment's device, without a transfer.
 
 Randomness is drawn before it is needed: `draw(random, T)` gives the noise of T steps, and `step` is a
-function of state, action and noise alone. That lets a compiled rollout draw everything in one go.
+function of state, action and noise alone. That lets a compiled rollout draw all its noise at once.
 """
 
 import math
@@ -21,24 +21,24 @@ class Discrete(NamedTuple):
 
     @property
     def kind(self) -> Literal["discrete", "box"]:
-        """The kind of action that an algorithm must support."""
+        """The kind of actions that an algorithm must support."""
         return "discrete"
 
 
 class Box(NamedTuple):
-    """Real-valued actions of shape `[E, size]`; an environment clips actions to these bounds."""
+    """Continuous actions of shape `[E, size]`; an environment clips actions to these bounds."""
 
     low: tuple[float, ...]
     high: tuple[float, ...]
 
     @property
     def size(self) -> int:
-        """Components of an action."""
+        """Number of action components."""
         return len(self.low)
 
     @property
     def kind(self) -> Literal["discrete", "box"]:
-        """The kind of action that an algorithm must support."""
+        """The kind of actions that an algorithm must support."""
         return "box"
 
 
@@ -46,19 +46,19 @@ class Step(NamedTuple):
     """The outcome of one step of all environments; every field is `[E, ...]`."""
 
     obs: Any
-    """The next observation; of the new episode where one has ended."""
+    """The next observation; the first of the new episode where one has ended."""
     reward: Any
     terminated: Any
     truncated: Any
     final_obs: Any
-    """The observation that this step led to, before any reset."""
+    """The next observation, before any reset."""
     episode_return: Any
     """Sum of rewards of the episode so far, this step included."""
     episode_length: Any
 
 
 class EnvState(NamedTuple):
-    """All environments between two steps."""
+    """State of all environments between two steps."""
 
     inner: Any
     """The suite's own state."""
@@ -91,5 +91,5 @@ class Env:
 
     @property
     def observation_size(self) -> int:
-        """Numbers in one observation."""
+        """Number of elements in one observation."""
         return math.prod(self.observation_shape)

@@ -19,7 +19,7 @@ class _StandIn(ModuleType):
 
 @contextmanager
 def lazy_imports(*names: str) -> Iterator[None]:
-    """Inside, `import` of these modules gives placeholders that load them at the first access to an attribute."""
+    """Context in which importing these modules gives placeholders that load them at the first attribute access."""
     missing = [name for name in names if name not in sys.modules]
     for name in missing:
         sys.modules[name] = _StandIn(name)

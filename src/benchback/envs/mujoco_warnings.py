@@ -8,10 +8,9 @@ from typing import Any
 
 @contextmanager
 def without_mujoco_warnings() -> Iterator[None]:
-    """Inside, MuJoCo neither prints warnings nor appends them to MUJOCO_LOG.TXT in the working directory.
+    """Context in which MuJoCo neither prints warnings nor appends them to MUJOCO_LOG.TXT in the working directory.
 
-    It would, for every copy of a model that comes with brax, Playground or gymnasium. Does nothing where MuJoCo is not
-    installed.
+    It would warn for every copy of a model of brax, Playground or gymnasium. No-op if MuJoCo is not installed.
     """
     try:
         mujoco: Any = import_module("mujoco")  # compiled: its names are unknown to the type checker

@@ -105,9 +105,9 @@ BOX = {
     "gymnasium": MUJOCO,
     "envpool": CONTINUOUS_ENVPOOL,
 }
-"""Suite -> those of its environments that take real-valued actions."""
+"""Suite -> its environments with continuous actions."""
 EXTERNAL = {"gymnasium": "any id that gymnasium has registered", "envpool": "any id that envpool lists"}
-"""Suites of external environments, which live in Python -> the ids they take besides the tested ones in SUITES."""
+"""Suites of external environments, which run in Python -> the ids they take besides the tested ones in SUITES."""
 EXTRAS = {
     "brax": ("brax", "brax"),
     "navix": ("navix", "navix"),

@@ -1,8 +1,8 @@
 """navix's grid worlds (MiniGrid in JAX) as vectorised device environments; an observation is the whole grid as symbols.
 
-As `navix.make` makes them: 100 steps, seven actions of which most worlds need three, reward at the goal. navix itself
-begins the next episode one step late, with a step that ignores its action; ours does so at once. Its state holds an
-image of the grid for every environment, which only rendering needs; ours drops it.
+Configured as by `navix.make`: 100 steps, seven actions of which most worlds need three, reward at the goal. navix
+resets one step late, in a step that ignores its action; ours resets at once. Its state contains an image of the grid
+for every environment, which only rendering needs; ours drops it.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from benchback.envs.interface import Discrete, Env
 from benchback.envs.lazy_imports import lazy_imports
 from benchback.envs.vectorise import TimedState, vectorise
 
-# navix imports packages for agents of its own, which takes seconds and warns.
+# navix imports packages for its own agents, which takes seconds and emits warnings.
 with lazy_imports("rlax", "wandb", "wandb.util"), catch_warnings(action="ignore"):
     import navix
 
@@ -28,13 +28,13 @@ class World:
 
     def reset_env(self, key: Key[Array, ""], params: None) -> tuple[UInt8[Array, "H W 3"], TimedState]:
         """First observation and state of an episode."""
-        # The key stays in the world's state; as plain numbers it can be copied out and stored like the rest.
+        # The key is part of the world's state; as raw key data it can be exported like the other arrays.
         return _observed(self.environment.reset(jax.random.key_data(key)))
 
     def step_env(self, key: Key[Array, ""], timed: TimedState, action: Int[Array, ""], params: None) -> tuple:
         """Observation, state, reward, termination and an empty info."""
         now = navix.Timestep(timed.time, None, None, None, None, timed.state)  # pyright: ignore
-        # Not `step`, which computes a reset at every step besides.
+        # Not `step`, which also computes a reset at every step.
         timestep = self.environment._step(now, action)
         return *_observed(timestep), timestep.reward, timestep.is_termination(), {}
 

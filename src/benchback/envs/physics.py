@@ -1,8 +1,8 @@
 """Shared by brax and MuJoCo Playground: simulations without time limits and without auto-reset.
 
-Both libraries leave that to wrappers for training, which return to one cached first state, the same in every episode,
-and drop the last observation of the episode that ended. We step the bare simulation instead: a counter of our own
-truncates, and every episode begins with a reset of its own.
+Both libraries leave that to training wrappers, which reset to one cached first state, the same in every episode, and
+drop the last observation of an episode. Here the bare simulation is stepped instead: a step counter truncates, and
+every episode starts with its own reset.
 """
 
 from collections.abc import Iterator
@@ -30,15 +30,15 @@ class Simulation:
     def reset_env(self, key: Key[Array, ""], params: None) -> tuple[Float[Array, "*O"], TimedState]:
         """First observation and state of an episode."""
         with without_warnings():
-            # Some keep the key in their state; as plain numbers it can be copied out and stored like the rest.
+            # Some keep the key in their state; as raw key data it can be exported like the other arrays.
             state = self.environment.reset(jax.random.key_data(key))
         return state.obs, TimedState(state, jnp.zeros((), jnp.int32))
 
     def step_env(self, key: Key[Array, ""], timed: TimedState, action: Float[Array, "A"], params: None) -> tuple:
         """Observation, state, reward, termination and an empty info.
 
-        A simulation that diverges terminates, with reward 0 and the last finite observation, so that one of them
-        cannot put NaN into the batch of all.
+        A simulation that diverges terminates, with reward 0 and the last finite observation, so that no NaN enters
+        the batch.
         """
         with without_warnings():
             state = self.environment.step(timed.state, action)
@@ -54,6 +54,6 @@ class Simulation:
 
 @contextmanager
 def without_warnings() -> Iterator[None]:
-    """Inside, nothing is said of what the libraries warn about in each other and in the models they come with."""
+    """Context without the libraries' warnings about each other and about their bundled models."""
     with without_mujoco_warnings(), catch_warnings(action="ignore"):
         yield

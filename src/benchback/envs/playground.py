@@ -1,9 +1,9 @@
 """MuJoCo Playground's DeepMind control suite as vectorised device environments, computed by MJX.
 
-Its tasks never end for themselves, unless the simulation diverges; the time limit is the one each of them is configured
-with. Playground's wrapper for training returns to one cached first state unless told otherwise, and drops the last
-observation. Ours do neither: see `physics`. Locomotion and manipulation want a download when made and are left out, and
-so is the implementation in Warp, its default, which crawls without an NVIDIA GPU.
+Its tasks terminate only if the simulation diverges; the time limit is that of each task's config. Playground's training
+wrapper resets to one cached first state by default and drops the last observation. Ours do neither: see `physics`.
+Locomotion and manipulation tasks, which need a download, are left out, and so is the default implementation in Warp,
+which is very slow without an NVIDIA GPU.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ from benchback.envs.lazy_imports import lazy_imports
 from benchback.envs.physics import Simulation, without_warnings
 from benchback.envs.vectorise import vectorise
 
-# Playground loads torch for a wrapper that nobody asked for; a JAX backend is to be measured without it.
+# Playground imports torch for an unused wrapper; JAX backends are measured without it.
 with lazy_imports("mujoco_playground._src.wrapper_torch"), catch_warnings(action="ignore"):
     from mujoco_playground import dm_control_suite
 

@@ -1,6 +1,6 @@
-"""Environments so small that what an agent must learn in them is known in advance.
+"""Probe environments: tiny environments whose optimal values and policies are known analytically.
 
-Each isolates one thing: an agent that fails `TwoStep` but not `OneStep` discounts wrongly, one that fails
+Each isolates one property: an agent that fails `TwoStep` but not `OneStep` discounts wrongly, one that fails
 only `Truncated` does not bootstrap through time limits. After the probe environments of rejax and of
 A. Jones, "Debugging RL, without the agonizing pain".
 """
@@ -20,32 +20,32 @@ TWO = Discrete(2)
 
 
 class Moment(NamedTuple):
-    """Where an episode stands."""
+    """State of an episode."""
 
     time: Int[Array, ""]
     sign: Float[Array, ""]
-    """+1 or -1, drawn afresh for each episode."""
+    """+1 or -1, drawn for each episode."""
 
 
 @dataclass(frozen=True)
 class Probe:
-    """An environment of episodes of fixed length, as gymnax would have it."""
+    """An environment with episodes of fixed length, with gymnax's methods."""
 
     length: int
     observe: Callable[[Moment], Float[Array, ""]]
     reward: Callable[[Moment, Shaped[Array, "*A"]], Any]
     """(moment before the step, action) -> reward."""
     truncates: bool = False
-    """Whether episodes are cut off by a time limit instead of ending."""
+    """Whether episodes are truncated instead of terminated."""
     actions: Discrete | Box = TWO
 
     def reset_env(self, key: Key[Array, ""], params: None) -> tuple[Float[Array, "1"], Moment]:
-        """First observation and moment of an episode."""
+        """First observation and state of an episode."""
         moment = Moment(jnp.zeros((), jnp.int32), jax.random.rademacher(key, (), jnp.zeros(()).dtype))
         return self.observe(moment)[None], moment
 
     def step_env(self, key: Key[Array, ""], moment: Moment, action: Shaped[Array, "*A"], params: None) -> tuple:
-        """Observation, moment, reward, termination and nothing else of note."""
+        """Observation, state, reward, termination and an empty info."""
         following = moment._replace(time=moment.time + 1)
         terminated = (following.time >= self.length) & (not self.truncates)
         return self.observe(following)[None], following, self.reward(moment, action), terminated, {}
@@ -66,24 +66,24 @@ def _clock(moment: Moment) -> Float[Array, ""]:
 PROBES = {
     # One step, reward 1: the value is 1.
     "OneStep": Probe(1, _constant, lambda moment, action: 1.0),
-    # Two steps that the observation tells apart, reward 1 at the end: the values are gamma and 1.
+    # Two steps with different observations, reward 1 at the end: the values are gamma and 1.
     "TwoStep": Probe(2, _clock, lambda moment, action: moment.time == 1),
     # One step, reward 1 for action 1 and -1 for action 0: the policy must choose 1.
     "ActionReward": Probe(1, _constant, lambda moment, action: 2.0 * action - 1),
-    # One step, the reward is what is observed: so is the value.
+    # One step, the reward equals the observation, and so does the value.
     "ObsReward": Probe(1, lambda moment: moment.sign, lambda moment, action: moment.sign),
-    # Reward 1 for ever, cut off every second step: the value is 1 / (1 - gamma), less without bootstrapping.
+    # Reward 1 at every step, truncated every second step: the value is 1 / (1 - gamma), less without bootstrapping.
     "Truncated": Probe(2, _constant, lambda moment, action: 1.0, truncates=True),
-    # One step, real-valued action: the policy must choose 0.5, which is worth 0.
+    # One step, continuous action: the optimal action is 0.5, with value 0.
     "Target": Probe(1, _constant, lambda moment, action: -((action[0] - 0.5) ** 2), actions=Box((-1.0,), (1.0,))),
-    # The same, and what it must choose is half of what it observes.
+    # The same; the optimal action is half the observation.
     "ObsTarget": Probe(
         1,
         lambda moment: moment.sign,
         lambda moment, action: -((action[0] - 0.5 * moment.sign) ** 2),
         actions=Box((-1.0,), (1.0,)),
     ),
-    # Reward 1 for ever for 0.5, less for other actions, cut off every second step: worth 1 / (1 - gamma).
+    # Reward 1 for action 0.5, less for others, truncated every second step: the value is 1 / (1 - gamma).
     "CutTarget": Probe(
         2,
         _constant,

@@ -1,4 +1,4 @@
-"""Environments written for one copy as vectorised device environments, with auto-reset and episode statistics."""
+"""Vectorisation of single environments as device environments with auto-reset and episode statistics."""
 
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ from benchback.envs.interface import Box, Discrete, Env, EnvState, Step
 
 
 class TimedState(NamedTuple):
-    """A library's state and the time, for libraries that leave the time limit to wrappers."""
+    """A library's state and a step counter, for libraries that leave the time limit to wrappers."""
 
     state: Any
     time: Int[Array, ""]
@@ -20,7 +20,7 @@ class TimedState(NamedTuple):
 def vectorise(environment: Any, params: Any, id: str, num_envs: int, actions: Discrete | Box) -> Env:
     """Any object with gymnax's `reset_env`, `step_env` and `is_truncated` as an Env."""
     observation_shape, dtypes = _probe(environment, params, actions)
-    # MinAtar paints zeros and ones into float32; one byte a cell makes its batches four times lighter.
+    # MinAtar's float32 observations are zeros and ones; one byte per cell makes batches four times smaller.
     obs_dtype = jnp.bool_ if id.endswith("-MinAtar") else None
 
     def observe(obs: Any) -> Shaped[Array, "*O"]:
@@ -51,7 +51,7 @@ def vectorise(environment: Any, params: Any, id: str, num_envs: int, actions: Di
         step_key, reset_key = noise
         inner, final_obs, reward, terminated, truncated = jax.vmap(step_one)(step_key, state.inner, action)
         done = terminated | truncated
-        # Most steps end no episode: fresh states are computed only in those that do.
+        # Most steps end no episode: resets are computed only in those that do.
         inner, obs = jax.lax.cond(
             done.any(),
             lambda: _where(done, jax.vmap(reset_one)(reset_key), (inner, final_obs)),
@@ -71,7 +71,7 @@ def _where(mask: Bool[Array, "E"], x: Any, y: Any) -> Any:
 
 
 def _probe(environment: Any, params: Any, actions: Discrete | Box) -> tuple[tuple[int, ...], Any]:
-    """The shape of an observation, and for each leaf of the state the type that holds both a reset and a step."""
+    """The shape of an observation, and for each leaf of the state the common dtype of reset and step."""
     action = jnp.zeros((), jnp.int32) if isinstance(actions, Discrete) else jnp.zeros(actions.size, float)
 
     def both(key: Any) -> tuple[Any, Any, Any]:

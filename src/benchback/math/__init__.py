@@ -1,5 +1,5 @@
-"""Arrays in, arrays out. `math.jax` and `math.torch` are twins: same names, arguments, shapes and numbers.
+"""Pure functions on arrays. `math.jax` and `math.torch` have the same names, arguments, shapes and numbers.
 
-Both are a `Math` (see `protocol.py`). An algorithm that takes one of them as an argument (see
+Both implement `Math` (see `protocol.py`). An algorithm that takes one of them as an argument (see
 `algorithms/ppo/loss.py`) is written once for all backends. This package imports neither framework.
 """

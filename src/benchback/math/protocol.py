@@ -1,8 +1,8 @@
-"""What `math.jax` and `math.torch` both are: each function with its arguments and shapes. Equations are in the twins.
+"""The protocol of `math.jax` and `math.torch`: functions, arguments and shapes. Equations are in the implementations.
 
-Code written once for all backends takes the twin as an argument: `math: Math`. Left out are `adam` and its state, which
-each framework applies in its own way. The first argument of what draws is a key in one twin, a generator in the other:
-it has no name here.
+Code written once for all backends takes one of them as an argument: `math: Math`. `adam` and its state are not part of
+it, because their interfaces differ. The first argument of sampling functions is a key in JAX and a generator in torch,
+so it has no name here.
 """
 
 from typing import Any, Protocol, runtime_checkable
@@ -14,7 +14,7 @@ from benchback.math.records import ActingNoise, Array, Bounds, Count, DType, Ind
 
 @runtime_checkable
 class Distribution(Protocol):
-    """A distribution of actions, by the parameters that a policy emits."""
+    """An action distribution, given the parameters that a policy network outputs."""
 
     def log_prob(self, params: Float[Array, "*B P"], /, action: Shaped[Array, "..."]) -> Float[Array, "*B"]: ...
 
@@ -29,7 +29,7 @@ class Distribution(Protocol):
 
 @runtime_checkable
 class Categorical(Distribution, Protocol):
-    """Over A actions, by their logits."""
+    """Categorical distribution over A actions, given logits."""
 
     def log_prob(self, logits: Float[Array, "*B A"], action: Int[Array, "*B"]) -> Float[Array, "*B"]: ...
 
@@ -42,7 +42,7 @@ class Categorical(Distribution, Protocol):
 
 @runtime_checkable
 class Gaussian(Distribution, Protocol):
-    """Over vectors of A components, by their means and log standard deviations end to end: P is 2 A."""
+    """Diagonal Gaussian over A components, given concatenated means and log standard deviations: P is 2 A."""
 
     def parameters(self, mean: Float[Array, "*B A"], log_std: Float[Array, "A"]) -> Float[Array, "*B P"]: ...
 
@@ -75,7 +75,7 @@ class Math(Protocol):
 
     def epsilon_greedy(self, value: Float[Array, "*B A"], exploration: Int[Array, "*B"]) -> Int[Array, "*B"]: ...
 
-    # Real-valued actions within bounds.
+    # Bounded continuous actions.
 
     def bounds(self, low: tuple[float, ...], high: tuple[float, ...], dtype: DType) -> Bounds: ...
 

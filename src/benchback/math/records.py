@@ -1,4 +1,4 @@
-"""Words of the maths that name no framework: arrays, what a twin is free to choose, and the records both use."""
+"""Framework-independent types and records of `math.jax` and `math.torch`."""
 
 from typing import Annotated, Any, NamedTuple
 
@@ -11,43 +11,43 @@ from jaxtyping import Bool, Float
 Random = Annotated[Any, "random"]
 """A JAX key or a torch.Generator."""
 DType = Annotated[Any, "dtype"]
-"""A type of numbers: numpy's for JAX, torch's own."""
+"""Data type of an array: NumPy's for JAX, torch's for torch."""
 Count = Annotated[Any, "count"]
-"""A number of steps: an integer array, `[]`, where the program counts; an int where Python does."""
+"""A number of steps: a scalar integer array in JAX programs, a Python int in torch."""
 
 Index = Annotated[Any, "index"]
-"""Rows of a replay: of one minibatch, `[B]`; in JAX, where one program learns from many, of any shape."""
+"""Indices of replay rows: `[B]` for one minibatch; of any shape in JAX, where one program uses many minibatches."""
 
 
 class Bounds(NamedTuple):
-    """The least and the greatest value of each component of an action."""
+    """Lower and upper bound of each action component."""
 
     low: Float[Array, "A"]
     high: Float[Array, "A"]
 
 
 class ActingNoise(NamedTuple):
-    """The randomness of acting, of one step or of many along the first axis."""
+    """Noise for acting: of one step, or of many along the first axis."""
 
     normal: Float[Array, "*T E A"]
     """Standard normal."""
     uniform: Float[Array, "*T E A"]
     """Uniform on [0, 1)."""
     at_random: Bool[Array, "*T"]
-    """Whether to act uniformly, whatever the policy would do."""
+    """Whether to take a uniformly random action instead of the policy's."""
 
 
 class Moments(NamedTuple):
-    """Of each feature, over all rows ever seen; before the first, those that change nothing: mean 0, variance 1."""
+    """Running moments of each feature over all rows so far; initially mean 0 and variance 1."""
 
     count: Float[Array, ""]
     mean: Float[Array, "*F"]
     variance: Float[Array, "*F"]
-    """The mean squared distance from the mean (ddof 0)."""
+    """Population variance (ddof 0)."""
 
 
 class Replay(NamedTuple):
-    """The last transitions that were inserted. How many ever were is counted apart: it decides, and decides for all."""
+    """Replay buffer of the latest transitions. The number inserted is a separate counter, shared by a population."""
 
     data: Any
     """A record of arrays, `[capacity, ...]`."""

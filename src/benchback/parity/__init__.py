@@ -1,4 +1,4 @@
-"""Proof that every backend computes the same numbers: five levels of comparison, each within a tolerance.
+"""Parity tests: every backend computes the same numbers, at five levels, each within a tolerance.
 
 - L0 initialisation and the forward pass: greedy actions, values and log-probabilities against the oracle;
 - L1 one gradient step: every metric, gradient, weight and moment against the oracle;
@@ -7,8 +7,8 @@
 - L4 every mode and unit of a backend against its own mode `none` in unit `phase`.
 
 L0 to L3 run in mode `none`, and L4 carries their result over to the others. `oracle.py` is the independent
-reference, `cases.py` what it is tried on, `tolerance.py` how far a backend may be off. Importing this
-package imports no framework; `measure` does. What is special to an algorithm is in a folder of its name.
+reference, `cases.py` has the test cases, `tolerance.py` the largest deviations allowed. Importing this
+package imports no framework; `measure` does. Each algorithm has a folder of its own.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ DTYPES = ("float32", "float64")
 
 @dataclass(frozen=True)
 class Row:
-    """One quantity of one backend and how far it is off."""
+    """The deviation of one quantity in one backend."""
 
     algorithm: str
     backend: str
@@ -35,7 +35,7 @@ class Row:
 
     @property
     def ok(self) -> bool:
-        """Whether the deviation is a number within the tolerance."""
+        """Whether the deviation is within the tolerance; False for NaN."""
         return self.deviation <= self.tolerance
 
 
@@ -45,7 +45,7 @@ def measure(
     dtypes: Sequence[str] = DTYPES,
     levels: Sequence[str] = LEVELS,
 ) -> Iterator[Row]:
-    """Every quantity of every level, worst over all cases, backend by backend."""
+    """Largest deviation over all cases of every quantity at every level, backend by backend."""
     from benchback.parity.subject import Subject, computing
 
     levels_of = import_module(f"benchback.parity.{algorithm}.levels").LEVELS
@@ -53,7 +53,7 @@ def measure(
         agents = {}
         for subject in [Subject(algorithm, backend, dtype, agents) for backend in backends]:
             for level in levels:
-                # Listed before it is yielded: what is between two yields runs in the caller's precision.
+                # Collected before yielding: code between two yields would run in the caller's precision.
                 with computing(dtype, optimised=False):
                     found = list(levels_of[level](subject))
                 for quantity, deviation in found:

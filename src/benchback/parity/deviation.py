@@ -1,4 +1,4 @@
-"""How far two results are apart. A missing, misshapen or undefined array is NaN or infinitely far."""
+"""Deviations between two results; NaN or infinite if an array is missing, has another shape or contains NaN."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -8,11 +8,11 @@ import numpy as np
 from benchback.agent import Weights
 
 Deviation = tuple[str, float]
-"""A quantity and how far it is off; what follows a slash in its name only tells it from its like."""
+"""A quantity and its deviation; the part of the name after a slash only distinguishes variants."""
 
 
 def worst(deviations: Iterable[Deviation]) -> Iterator[Deviation]:
-    """Each quantity once, with its largest deviation; NaN if one is."""
+    """The largest deviation of each quantity; NaN if any is NaN."""
     found: dict[str, float] = {}
     for quantity, deviation in deviations:
         found[quantity] = float(np.maximum(found.get(quantity, 0.0), deviation))
@@ -33,27 +33,27 @@ def relative(found: Any, expected: Any, floor: float) -> float:
 
 
 def mismatch(found: Any, expected: Any) -> float:
-    """Share of entries that are not equal."""
+    """Fraction of entries that differ."""
     found, expected = np.asarray(found), np.asarray(expected)
     return float(np.mean(found != expected)) if found.shape == expected.shape else np.inf
 
 
 def unlike(found: Any, expected: Any) -> float:
-    """Of actions: the share of discrete ones that are not equal; whether real-valued ones are not near."""
+    """Deviation of actions: fraction of discrete ones that differ; whether continuous ones are not close."""
     exact = np.issubdtype(np.asarray(expected).dtype, np.integer)
     return mismatch(found, expected) if exact else float(not absolute(found, expected) <= 1e-5)
 
 
 def off_orthogonal(kernel: np.ndarray) -> float:
-    """How far the inner products of the kernel's shorter side are from the identity."""
+    """Deviation of the Gram matrix of the kernel's shorter side from the identity."""
     gram = kernel @ kernel.T if kernel.shape[0] < kernel.shape[1] else kernel.T @ kernel
     return absolute(gram, np.eye(len(gram)))
 
 
 def of_metrics(found: Mapping[str, Any], expected: Mapping[str, Any]) -> Iterator[Deviation]:
-    """Every expected metric, relative to its size where that exceeds 1, since most are differences.
+    """Deviation of every expected metric, relative to its size where that exceeds 1, since most are differences.
 
-    NaN says that an iteration has nothing to report; where it is expected it must be found.
+    Where NaN (nothing to report) is expected, the metric must be NaN.
     """
     for name, value in expected.items():
         kind = "episode" if name.startswith("episode") else "metric"
@@ -63,9 +63,9 @@ def of_metrics(found: Mapping[str, Any], expected: Mapping[str, Any]) -> Iterato
 
 
 def of_weights(found: Weights, expected: Weights) -> Iterator[Deviation]:
-    """Weights absolutely, moments of an Adam as `of_towers` has it, its count and all names exactly.
+    """Deviation of weights (absolute), Adam's moments (as in `of_towers`), counts and names (exact).
 
-    Statistics of what was seen relative to the largest of their features.
+    Normaliser statistics are relative to their largest feature.
     """
     yield "names", float(trained(found).keys() != expected.keys())
     for name, x in expected.items():
@@ -81,12 +81,12 @@ def of_weights(found: Weights, expected: Weights) -> Iterator[Deviation]:
 
 
 def trained(weights: Weights) -> Weights:
-    """What training changes and every backend must agree on: neither the environment nor what was seen in it."""
+    """The weights that all backends must agree on: without the environment and collected data."""
     return {name: x for name, x in weights.items() if not name.startswith(("env/", "rng", "replay/"))}
 
 
 def of_towers(quantity: str, found: Weights, expected: Weights) -> Iterator[Deviation]:
-    """Arrays relative to the largest entry of their tower: a sum that all but cancels has no scale."""
+    """Deviation relative to the largest entry of the same tower: single arrays may be near zero by cancellation."""
     for tower in sorted({_tower(name) for name in expected}):
         members = {name: x for name, x in expected.items() if _tower(name) == tower}
         scale = max(np.max(np.abs(x)) for x in members.values())
@@ -95,7 +95,7 @@ def of_towers(quantity: str, found: Weights, expected: Weights) -> Iterator[Devi
 
 
 def _tower(name: str) -> str:
-    """The spread of a policy belongs to its actor."""
+    """Tower of a weight; the log standard deviation belongs to the actor."""
     return "actor" if name == "log_std" else name.split("/")[0]
 
 

@@ -1,7 +1,7 @@
-"""An environment made for parity: within a few steps its episodes terminate, are truncated, and do both.
+"""Environment for parity tests: within a few steps its episodes terminate, are truncated, or both.
 
-Its transitions are a fixed function of observation and action, so that the observation which ended an
-episode, which no rollout keeps, can be worked out from what it does keep.
+Its transitions are a fixed function of observation and action, so that the final observation of an
+episode, which rollouts do not store, can be computed from what they store.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""L4, the same for every algorithm: a mode or a unit changes how an agent is run, not what it computes."""
+"""L4, the same for every algorithm: modes and units do not change what an agent computes."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
@@ -18,7 +18,7 @@ NUM_ITERATIONS = 3
 
 
 class Outcome(NamedTuple):
-    """What a short training came to."""
+    """Result of a short training."""
 
     action: np.ndarray
     metrics: dict[str, np.ndarray]
@@ -31,15 +31,15 @@ def executions(
     kind: Literal["discrete", "box"] = "discrete",
     chosen: Sequence[tuple[str, str]] | None = None,
 ) -> Iterator[Deviation]:
-    """Every execution of the plan, or those that are chosen, against mode `none` in unit `phase`."""
+    """Deviations of every execution of the plan, or the selected ones, from mode `none` in unit `phase`."""
     agent = subject.agent(config, kind)
     reference = _trained(subject, agent)
     for mode, unit in plan(subject.spec) if chosen is None else chosen:
         try:
             executed = subject.execute(agent, mode, unit, NUM_ITERATIONS)
-        except InputError:  # a mode that this machine cannot offer says so when it is asked for
+        except InputError:  # a mode that this machine does not support raises
             continue
-        # Of a whole plan, one program is compiled as those are that will be timed.
+        # One execution of a full plan is compiled with the optimisations used in timed runs.
         optimised = chosen is None and subject.dtype == "float32" and (mode, unit) == best(subject.spec)
         with computing(subject.dtype, optimised=optimised):
             outcome = _trained(subject, executed)
@@ -49,7 +49,7 @@ def executions(
 
 
 def plan(spec: Spec) -> list[tuple[str, str]]:
-    """What to compare with the reference, as (mode, unit): every mode, every unit, and the best of both."""
+    """Executions to compare with the reference, as (mode, unit): every mode, every unit, and the best of both."""
     modes = [(mode, "phase") for mode in spec.modes if mode != "none"]
     units = [("none", unit) for unit in spec.units[1:-1]]
     return [*modes, *units, best(spec)]

@@ -1,7 +1,7 @@
 """Shared by the oracles of on-policy algorithms, in plain NumPy and float64: advantages.
 
-Written from the equations, by a loop per environment. It takes only data from the rest of the project, no line that
-computes.
+Written from the equations, with a loop per environment. It imports only data types from the rest of the project, no
+computations.
 """
 
 from typing import Any

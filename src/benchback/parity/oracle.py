@@ -1,9 +1,9 @@
-"""What the oracles of all algorithms share, in plain NumPy and float64: multi-layer perceptrons and Adam.
+"""Shared by the oracles of all algorithms, in plain NumPy and float64: MLPs and Adam.
 
-Written from the equations, slowly and apart: gradients by hand. It takes only data from the rest of the project, no
-line that computes.
+Written independently from the equations, with gradients by hand. It imports only data types from the rest of the
+project, no computations.
 
-Weights are canonical: `actor/0/kernel` is `[in, out]`, and an optimiser's state lies beside them, e.g. under `adam/`.
+Weights are canonical: `actor/0/kernel` is `[in, out]`, and optimiser states are stored beside them, e.g. under `adam/`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -19,7 +19,7 @@ SLOPES: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {"tanh": lambda y: 1 
 
 
 def parameters(weights: Weights) -> Weights:
-    """The networks' part of `weights`, in float64."""
+    """The weights of the networks, in float64."""
     return {name: np.asarray(x, float) for name, x in networks(weights).items()}
 
 
@@ -29,17 +29,17 @@ def of_towers(weights: Weights, towers: Iterable[str]) -> Weights:
 
 
 def fresh_adam(weights: Weights, section: str = "adam") -> Weights:
-    """An Adam over `weights` that has taken no step, under its canonical names."""
+    """Initial Adam state for `weights`, under canonical names."""
     zero = {name: np.zeros_like(x) for name, x in weights.items()}
     moments = {f"{section}/{kind}/{name}": x for kind in ("mean", "variance") for name, x in zero.items()}
     return {f"{section}/count": np.array(0)} | moments
 
 
-# The network: layers with an activation each, and a linear head.
+# The network: hidden layers with activations and a linear output layer.
 
 
 def forward(weights: Weights, tower: str, obs: np.ndarray, activation: str = "tanh") -> list[np.ndarray]:
-    """Input of every layer, then the output: h_0 = obs, h_{i+1} = f(h_i K_i + b_i), the head linear."""
+    """Input of every layer, then the output: h_0 = obs, h_{i+1} = f(h_i K_i + b_i), the last layer linear."""
     depth = sum(name.startswith(f"{tower}/") and name.endswith("/kernel") for name in weights)
     layers = [np.asarray(obs, float)]
     for i in range(depth):
@@ -66,12 +66,12 @@ def backward(
 
 
 def global_norm(gradient: Weights) -> float:
-    """The length of all gradients taken as one vector."""
+    """Euclidean norm of all gradients as one vector."""
     return float(np.sqrt(sum((g**2).sum() for g in gradient.values())))
 
 
 def clip_by_global_norm(gradient: Weights, limit: float) -> Weights:
-    """The gradient, shortened to `limit` where it is longer."""
+    """The gradient, scaled to norm `limit` if its norm is larger."""
     scale = min(1.0, limit / global_norm(gradient))
     return {name: scale * g for name, g in gradient.items()}
 
@@ -98,7 +98,7 @@ def adam(
 
 
 def widened(x: np.ndarray) -> np.ndarray:
-    """Real numbers in float64; observations of other types, actions and flags as they are."""
+    """Floats converted to float64; other types unchanged."""
     return np.asarray(x, float) if np.issubdtype(np.asarray(x).dtype, np.floating) else np.asarray(x)
 
 

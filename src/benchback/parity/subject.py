@@ -1,4 +1,4 @@
-"""A backend under examination, reached only through the contract."""
+"""A backend under test, used only through the Agent interface."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,9 +16,9 @@ from benchback.parity import environment
 
 @contextmanager
 def computing(dtype: str, *, optimised: bool) -> Iterator[None]:
-    """Inside, JAX computes in `dtype`, and compiles as it does when it is timed or without LLVM's optimiser.
+    """Context in which JAX computes in `dtype`, and compiles with or without LLVM's optimiser.
 
-    The optimiser takes most of the time of compiling and does not decide what is computed.
+    The optimiser takes most of the compile time and does not change what is computed.
     """
     with xla.optimising(optimised), jax.enable_x64(dtype == "float64"):
         yield
@@ -32,15 +32,15 @@ class Subject:
     backend: str
     dtype: str
     agents: dict[tuple[str, Any, str], Agent]
-    """Those made so far, by backend, configuration and kind of actions: what one has compiled serves all levels."""
+    """Cache of agents by backend, configuration and kind of actions, so that levels share compiled programs."""
 
     @property
     def spec(self) -> registry.Spec:
-        """What the registry says of the backend."""
+        """The registry entry of the backend."""
         return registry.BACKENDS[self.backend]
 
     def agent(self, config: Any, kind: Literal["discrete", "box"] = "discrete") -> Agent:
-        """An agent in the environment made for parity, in mode `none` and unit `phase`."""
+        """An agent in the parity environment, in mode `none` and unit `phase`."""
         known = self.backend, config, kind
         if known not in self.agents:
             make, _ = registry.load(self.algorithm, self.backend)
@@ -54,12 +54,12 @@ class Subject:
         return registry.execute(agent, backend, mode, unit, length)
 
     def greedy(self, agent: Agent, state: Any, obs: np.ndarray) -> np.ndarray:
-        """Greedy actions on observations that begin episodes."""
+        """Greedy actions on first observations of episodes."""
         _, action = agent.act(state, agent.initial_memory(len(obs)), self.place(obs))
         return self.fetch({"action": action})["action"]
 
     def place(self, x: np.ndarray) -> Any:
-        """The array on the device: reals in the precision examined, integers as the family has actions."""
+        """The array on the device: floats in the precision under test, integers in the framework's action type."""
         if np.issubdtype(x.dtype, np.floating):
             x = x.astype(self.dtype)
         if self.spec.family == "jax":
@@ -70,7 +70,7 @@ class Subject:
         return torch.tensor(x.astype(np.int64) if np.issubdtype(x.dtype, np.integer) else x)
 
     def place_all(self, record: Any) -> Any:
-        """A record of arrays, field by field."""
+        """A record of arrays on the device, field by field."""
         return type(record)(*map(self.place, record))
 
     def fetch(self, tree: Any) -> Any:

@@ -1,17 +1,17 @@
-"""How far a backend may be off: about ten times what the six backends have been measured to be off.
+"""Largest deviations allowed: about ten times the measured deviations of the six backends.
 
-The margin is for other processors and other orders of summation, not for other mathematics: standard
-deviations with ddof=1 instead of 0 move weights by 1e-5 only. Zero means equal.
+The margin is for other processors and summation orders, not for other mathematics: a standard deviation
+with ddof=1 instead of 0 changes weights by only 1e-5. Zero means equal.
 
-What is measured, on arrays a (found) and b (expected):
+Deviations of arrays a (actual) from b (expected):
 - `weight`: max |a - b|, with weights and learning rate as in `cases.py`;
 - `gradient` (recovered from Adam's first mean), `mean`, `variance` (Adam's moments): max |a - b| relative to
   the largest |b| of the same tower, actor or critic;
 - `metric`, `episode`, `value`, `final_value`, `log_prob`, `real_action`: max |a - b| / max(1, |b|);
-- `initial_kernel`: how far its columns are from orthonormal, its scale divided out; `initial_bias`,
+- `initial_kernel`: deviation of its columns, scale divided out, from orthonormal; `initial_bias`,
   `initial_log_std` and `final_obs`: max |a - b|;
 - `normaliser` (count, mean, variance, ongoing returns): max |a - b| relative to the largest |b|;
-- `greedy`, `action`, `count`, `dtype`, `names`, `replay`, `initial_target`: the share that is not equal.
+- `greedy`, `action`, `count`, `dtype`, `names`, `replay`, `initial_target`: the fraction that differs.
 """
 
 EXACT = {
@@ -28,9 +28,9 @@ EXACT = {
 FORWARD32 = {"value": 3e-6, "final_value": 3e-6, "log_prob": 2e-6, "initial_kernel": 6e-6}
 FORWARD64 = {"value": 3e-15, "final_value": 3e-15, "log_prob": 2e-15, "initial_kernel": 1e-14}
 MET32 = {"real_action": 1e-5, "episode": 1e-6, "normaliser": 3e-6}
-# torch averages integers, the lengths of episodes, in float32 whatever the precision of the rest.
+# torch averages integers (episode lengths) in float32 in both precisions.
 MET64 = {"real_action": 1e-14, "episode": 1e-6, "normaliser": 5e-15}
-"""Of what happened in rollouts."""
+"""Tolerances of rollouts."""
 
 TOLERANCE = {
     "float32": {

@@ -1,1 +1,1 @@
-"""Deep Q-learning in every backend."""
+"""Deep Q-learning (DQN), discrete actions."""

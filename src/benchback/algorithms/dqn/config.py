@@ -1,4 +1,4 @@
-"""Configuration of DQN. Integers and words give programs their shape, floats travel as data."""
+"""Configuration of DQN. Integers and strings are static, floats are data of the program."""
 
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -17,7 +17,7 @@ SIZES = {"published": (120, 84), **MODEL_SIZES}
 
 
 class Hyper(NamedTuple):
-    """The float hyper-parameters, carried in the state so that a population may differ in them."""
+    """Float hyper-parameters, part of the state so that they can differ within a vmapped population."""
 
     learning_rate: Any
     adam_beta1: Any
@@ -37,52 +37,52 @@ class Config:
     algorithm: ClassVar[str] = "dqn"
 
     num_envs: int = 10
-    """Environments stepped side by side."""
+    """Number of parallel environments."""
     num_steps: int = 1
-    """Steps of each environment per iteration."""
+    """Steps per environment and rollout."""
     num_iterations: int = 50_000
-    """Iterations of rollout and update."""
+    """Number of iterations, each a rollout and an update."""
     num_updates: int = 1
-    """Gradient steps per iteration, each on a minibatch of its own."""
+    """Gradient steps per iteration, each on a new minibatch."""
     minibatch_size: int = 128
-    """Transitions per gradient step, drawn from the replay with replacement."""
+    """Transitions per gradient step, sampled from the replay with replacement."""
     replay_capacity: int = 10_000
-    """Transitions kept; the oldest make room for the newest."""
+    """Capacity of the replay buffer in transitions; the oldest are overwritten first."""
     learning_starts: int = 10_000
     """Environment steps before the first gradient step."""
     target_every: int = 500
     """Environment steps between two updates of the target network."""
     tau: float = 1.0
-    """Share of the online network in such an update; 1 copies it."""
+    """Step size of a target update: target = (1 - tau) target + tau online; 1 copies."""
     double: bool = False
-    """Let the online network choose the action whose value the target network estimates."""
+    """Double Q-learning: select the next action by the online network, evaluate it by the target network."""
     model: Literal["published", "small", "medium", "large"] = "published"
     """Hidden layers: published (120, 84), small (64, 64), medium (256, 256, 256), large six of 1024."""
     hidden_sizes: tuple[int, ...] = ()
     """Hidden layers given explicitly; overrides model when not empty."""
     learning_rate: float = 2.5e-4
-    """Adam's step size, at first if it is annealed."""
+    """Adam's learning rate; the initial one if annealed."""
     anneal: bool = False
-    """Bring the learning rate linearly to zero over the iterations that learn, one step down per iteration."""
+    """Anneal the learning rate linearly to zero over the iterations with gradient steps, per iteration."""
     adam_beta1: float = 0.9
-    """Decay of Adam's first moment."""
+    """Decay rate of Adam's first moment."""
     adam_beta2: float = 0.999
-    """Decay of Adam's second moment."""
+    """Decay rate of Adam's second moment."""
     adam_epsilon: float = 1e-8
-    """Added to Adam's denominator."""
+    """Epsilon in Adam's denominator."""
     gamma: float = 0.99
-    """Discount."""
+    """Discount factor."""
     first_epsilon: float = 1.0
-    """Share of random actions at the start."""
+    """Initial epsilon of the epsilon-greedy policy."""
     last_epsilon: float = 0.05
-    """Share of random actions once exploration has fallen."""
+    """Final epsilon of the epsilon-greedy policy."""
     exploration_fraction: float = 0.5
-    """Part of the run over which the share of random actions falls, linearly."""
+    """Fraction of the run over which epsilon decreases linearly."""
     truncation: Literal["bootstrap", "terminal"] = "bootstrap"
-    """At a time limit: bootstrap from the final observation, or treat it as a terminal state as older work does."""
+    """At a time limit: bootstrap from the final observation, or treat it as terminal."""
 
     dtype: Literal["float32", "float64"] = "float32"
-    """Floating-point type of the network, the optimiser and the replayed rewards."""
+    """Floating-point type of the network, the optimiser and the rewards in the replay."""
 
     def __post_init__(self) -> None:
         check_counts(self, ("num_envs", "num_steps", "num_iterations", "num_updates", "minibatch_size"))
@@ -114,13 +114,13 @@ class Config:
 
     @property
     def learning_iterations(self) -> int:
-        """Iterations with gradient steps; at least 1, so that a schedule over them has a length."""
+        """Iterations with gradient steps; at least 1, so that the annealing schedule is defined."""
         before = -(-self.learning_starts // self.batch_size) - 1
         return max(1, self.num_iterations - before)
 
     @property
     def gradient_rows(self) -> int:
-        """Transitions that gradients are taken of per iteration."""
+        """Rows processed by gradient steps per iteration."""
         return self.num_updates * self.minibatch_size
 
     @property
@@ -129,10 +129,10 @@ class Config:
         return self.hidden_sizes or SIZES[self.model]
 
     def for_evaluation(self, num_envs: int) -> "Config":
-        """The same agent in other environments, evaluated instead of trained."""
+        """The config for evaluation in `num_envs` environments."""
         return replace(self, num_envs=num_envs, num_iterations=1, replay_capacity=1)
 
     @property
     def hyper(self) -> Hyper:
-        """The float hyper-parameters as one record of data."""
+        """The float hyper-parameters as a record."""
         return Hyper(**{name: getattr(self, name) for name in Hyper._fields})

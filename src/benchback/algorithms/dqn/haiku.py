@@ -1,4 +1,4 @@
-"""DQN in Haiku: modules inside functions, transformed into pure ones."""
+"""DQN in Haiku: functions with modules inside, transformed into pure functions."""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -41,7 +41,7 @@ from benchback.math import jax as math
 
 
 def q_network(hidden: tuple[int, ...], num_actions: int, dtype: jnp.dtype) -> hk.Transformed:
-    """One tower: the value of each action."""
+    """Q-network: the value of each action."""
 
     def q_values(obs: Shaped[Array, "B *O"]) -> Float[Array, "B A"]:
         return MLP(hidden, num_actions, 1.0, dtype, name="critic", activation="relu")(obs)
@@ -128,7 +128,7 @@ def make(config: Config, env: Env) -> Agent:
         inserted = state.replay_inserted + config.batch_size
         key, row_key = jax.random.split(state.key)
         index = math.sample_indices(row_key, replay, inserted, (config.num_updates, config.minibatch_size))
-        # What a cond passes on it may copy: replay and environment go around it.
+        # lax.cond may copy its operands: keep the replay and the environment out of it.
         learner = state._replace(replay=None, replay_inserted=inserted, env=None, key=key)
         learner, losses = jax.lax.cond(
             learns(inserted, config), gradient_steps, no_gradient_steps, learner, math.gather(replay, index)

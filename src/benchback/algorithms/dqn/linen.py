@@ -1,4 +1,4 @@
-"""DQN in Flax Linen: pure functions over a tuple of trees."""
+"""DQN in Flax Linen: pure functions over a tuple of pytrees."""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -41,7 +41,7 @@ from benchback.math import jax as math
 
 
 class QNetwork(nn.Module):
-    """One tower: the value of each action."""
+    """Q-network: the value of each action."""
 
     hidden: tuple[int, ...]
     num_actions: int
@@ -136,7 +136,7 @@ def make(config: Config, env: Env) -> Agent:
         inserted = state.replay_inserted + config.batch_size
         key, row_key = jax.random.split(state.key)
         index = math.sample_indices(row_key, replay, inserted, (config.num_updates, config.minibatch_size))
-        # What a cond passes on it may copy: replay and environment go around it.
+        # lax.cond may copy its operands: keep the replay and the environment out of it.
         learner = state._replace(replay=None, replay_inserted=inserted, env=None, key=key)
         learner, losses = jax.lax.cond(
             learns(inserted, config), gradient_steps, no_gradient_steps, learner, math.gather(replay, index)

@@ -1,4 +1,4 @@
-"""DQN's schedules, TD target and objective, written once for all backends.
+"""DQN's schedules, TD target and loss, written once for all backends.
 
 `math` is `benchback.math.jax` or `benchback.math.torch`. This file imports neither framework, so it cannot make two
 backends differ.
@@ -12,10 +12,10 @@ from benchback.math.protocol import Math
 from benchback.math.records import Array, Count
 
 Minibatch = Experience
-"""A gradient step learns from rows of replay."""
+"""A minibatch is rows of the replay."""
 
 LOSS_METRICS = ("loss", "value", "target", "grad_norm")
-"""What a gradient step reports; NaN in an iteration without one."""
+"""Metrics of a gradient step; NaN in an iteration without one."""
 
 
 def epsilon_at(math: Math, inserted: Count, hyper: Hyper, config: Config) -> Float[Array, ""]:
@@ -25,12 +25,12 @@ def epsilon_at(math: Math, inserted: Count, hyper: Hyper, config: Config) -> Flo
 
 
 def learns(inserted: Count, config: Config) -> Bool[Array, ""] | bool:
-    """Whether an iteration that ends with `inserted` environment steps takes gradient steps."""
+    """Whether the iteration that ends after `inserted` environment steps takes gradient steps."""
     return inserted >= config.learning_starts
 
 
 def updates_target(inserted: Count, config: Config) -> Bool[Array, ""] | bool:
-    """Whether an iteration that ends with `inserted` environment steps has reached a multiple of `target_every`."""
+    """Whether the iteration that ends after `inserted` environment steps passes a multiple of `target_every`."""
     return inserted % config.target_every < config.batch_size
 
 
@@ -41,10 +41,10 @@ def td_target(
     minibatch: Minibatch,
     hyper: Hyper,
 ) -> Float[Array, "B"]:
-    """r + gamma Q'(s', a') while the episode goes on, r at its end; `next_value` is Q'(s', .) of the target network.
+    """r + gamma (1 - terminated) Q'(s', a'); `next_value` is Q'(s', .) of the target network.
 
-    a' is the best action by `selecting_value`: by Q' itself (Mnih et al. 2015), or by the online network's values of
-    s' in double Q-learning (van Hasselt et al. 2016).
+    a' is the greedy action of `selecting_value`: Q' itself (Mnih et al. 2015), or the online network's Q(s', .)
+    in double Q-learning (van Hasselt et al. 2016).
     """
     action = math.categorical.greedy(selecting_value)
     return minibatch.reward + hyper.gamma * ~minibatch.terminated * math.q_of_action(next_value, action)
@@ -53,7 +53,7 @@ def td_target(
 def dqn_loss(
     math: Math, value: Float[Array, "B A"], target: Float[Array, "B"], minibatch: Minibatch
 ) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
-    """Mean of (Q(s, a) - target)^2 over the minibatch, and its parts; `value` is Q(s, .).
+    """Mean of (Q(s, a) - target)^2 over the minibatch, and metrics; `value` is Q(s, .).
 
     No gradient passes through the target.
     """
@@ -64,5 +64,5 @@ def dqn_loss(
 
 
 def example_minibatch(batch: Transition, config: Config) -> Minibatch:
-    """The rollout's rows over and over, to time a gradient step."""
+    """A minibatch of repeated rows of the rollout, to time a gradient step."""
     return repeated_rows(to_experience(batch, config), config)

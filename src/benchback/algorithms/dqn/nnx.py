@@ -1,4 +1,4 @@
-"""DQN in Flax NNX: one object that holds everything and is mutated in place."""
+"""DQN in Flax NNX: the state is one object, mutated in place."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ from benchback.math import jax as math
 
 
 class QNetwork(nnx.Module):
-    """One tower: the value of each action."""
+    """Q-network: the value of each action."""
 
     def __init__(
         self, inputs: int, hidden: tuple[int, ...], num_actions: int, dtype: jnp.dtype, *, rngs: nnx.Rngs
@@ -53,7 +53,7 @@ class QNetwork(nnx.Module):
 
 
 class State(nnx.Pytree):
-    """All that changes, each part an object or a variable that is assigned to."""
+    """Training state; every field is a module, an optimiser or a variable."""
 
     model: Network[QNetwork]
     target: Target[QNetwork]
@@ -115,7 +115,7 @@ def make(config: Config, env: Env) -> Agent:
         explored = math.epsilon_noise(action_key, epsilon, (config.num_steps, config.num_envs), env.actions.size)
         return rollout_steps(state, (env_noise, explored))
 
-    # Tree mode (graph=False) suffices where nothing is shared, and costs half where nothing is compiled.
+    # Tree mode (graph=False) suffices without shared references, and costs half when not compiled.
     @nnx.scan(graph=False, in_axes=(nnx.Carry, 0), out_axes=(nnx.Carry, 0))
     def rollout_steps(state: State, noise: tuple[Any, Int[Array, "E"]]) -> tuple[State, Transition]:
         env_noise, explored = noise
@@ -165,10 +165,10 @@ def make(config: Config, env: Env) -> Agent:
         index = math.sample_indices(row_key, replay, inserted, (config.num_updates, config.minibatch_size))
         state.key.set_value(key)
         state.replay_inserted.set_value(inserted)
-        # What a cond passes on it may copy: replay and environment go around it.
+        # lax.cond may copy its operands: keep the replay and the environment out of it.
         state.replay.set_value(())
         state.env.set_value(())
-        # Not nnx.cond: it wraps its branches anew at every call, and where nothing is compiled each is compiled again.
+        # Not nnx.cond: it wraps its branches anew at each call, so that without jit each call would compile them.
         learner, losses = jax.lax.cond(
             learns(inserted, config), gradient_steps, no_gradient_steps, state, math.gather(replay, index)
         )

@@ -1,4 +1,4 @@
-"""DQN in plain JAX: parameters are lists of dictionaries, layers are two lines."""
+"""DQN in plain JAX: parameters are lists of dictionaries, a layer is two lines."""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -40,7 +40,7 @@ from benchback.math import jax as math
 
 
 class QNetwork(NamedTuple):
-    """Parameters of one tower: the value of each action."""
+    """Parameters of the Q-network: the value of each action."""
 
     critic: Layers
 
@@ -128,7 +128,7 @@ def make(config: Config, env: Env) -> Agent:
         inserted = state.replay_inserted + config.batch_size
         key, row_key = jax.random.split(state.key)
         index = math.sample_indices(row_key, replay, inserted, (config.num_updates, config.minibatch_size))
-        # What a cond passes on it may copy: replay and environment go around it.
+        # lax.cond may copy its operands: keep the replay and the environment out of it.
         learner = state._replace(replay=None, replay_inserted=inserted, env=None, key=key)
         learner, losses = jax.lax.cond(
             learns(inserted, config), gradient_steps, no_gradient_steps, learner, math.gather(replay, index)

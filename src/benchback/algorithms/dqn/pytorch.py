@@ -1,4 +1,4 @@
-"""DQN in PyTorch: a module, an optimiser, a replay and a generator that change in place."""
+"""DQN in PyTorch: module, optimiser, replay and generator are updated in place."""
 
 from copy import deepcopy
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ from benchback.math import torch as math
 
 
 class QNetwork(nn.Module):
-    """One tower: the value of each action."""
+    """Q-network: the value of each action."""
 
     def __init__(
         self, inputs: int, hidden: tuple[int, ...], num_actions: int, dtype: torch.dtype, generator: torch.Generator

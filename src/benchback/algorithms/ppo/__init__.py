@@ -1,1 +1,1 @@
-"""Proximal policy optimisation, discrete and real-valued actions."""
+"""Proximal policy optimisation (PPO), discrete and continuous actions."""

@@ -1,4 +1,4 @@
-"""Configuration of PPO. Integers and words give programs their shape, floats travel as data."""
+"""Configuration of PPO. Integers and strings are static, floats are data of the program."""
 
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -15,7 +15,7 @@ from benchback.errors import InputError
 
 
 class Hyper(NamedTuple):
-    """The float hyper-parameters, carried in the state so that a population may differ in them."""
+    """Float hyper-parameters, part of the state so that they can differ within a vmapped population."""
 
     learning_rate: Any
     adam_beta1: Any
@@ -37,51 +37,51 @@ class Config:
     algorithm: ClassVar[str] = "ppo"
 
     num_envs: int = 32
-    """Environments stepped side by side."""
+    """Number of parallel environments."""
     num_steps: int = 256
-    """Steps of each environment per iteration."""
+    """Steps per environment and rollout."""
     num_iterations: int = 100
-    """Iterations of rollout and update."""
+    """Number of iterations, each a rollout and an update."""
     num_epochs: int = 10
-    """Passes over the batch per update."""
+    """Epochs over the batch per update."""
     num_minibatches: int = 8
-    """Minibatches per pass; must divide num_envs x num_steps."""
+    """Minibatches per epoch; must divide num_envs x num_steps."""
     model: Literal["small", "medium", "large"] = "small"
     """Hidden layers of actor and critic: small (64, 64), medium (256, 256, 256), large six of 1024."""
     hidden_sizes: tuple[int, ...] = ()
     """Hidden layers given explicitly; overrides model when not empty."""
     learning_rate: float = 2.5e-4
-    """Adam's step size at the first iteration."""
+    """Adam's learning rate; the initial one if annealed."""
     anneal: bool = True
-    """Bring the learning rate linearly to zero over the run, one step down per iteration."""
+    """Anneal the learning rate linearly to zero over the run, per iteration."""
     adam_beta1: float = 0.9
-    """Decay of Adam's first moment."""
+    """Decay rate of Adam's first moment."""
     adam_beta2: float = 0.999
-    """Decay of Adam's second moment."""
+    """Decay rate of Adam's second moment."""
     adam_epsilon: float = 1e-5
-    """Added to Adam's denominator."""
+    """Epsilon in Adam's denominator."""
     max_grad_norm: float = 0.5
-    """Global norm to which gradients are clipped."""
+    """Maximum global norm of the gradient."""
     gamma: float = 0.99
-    """Discount."""
+    """Discount factor."""
     gae_lambda: float = 0.95
     """Lambda of generalised advantage estimation."""
     clip: float = 0.2
-    """Clipping range of the probability ratio, and of the value change when clip_value is on."""
+    """Clipping range of the probability ratio, and of the value function if clip_value is on."""
     clip_value: bool = True
-    """Clip the change of the value estimate."""
+    """Use the clipped value loss."""
     entropy_coefficient: float = 0.01
     """Weight of the entropy bonus."""
     value_coefficient: float = 0.5
     """Weight of the value loss."""
     initial_log_std: float = 0.0
-    """Log standard deviation of real-valued actions at the start; it is learnt, and the same in every state."""
+    """Initial log standard deviation of continuous actions; learnt and state-independent."""
     normalise_obs: bool = False
-    """Normalise observations by running mean and standard deviation, clipped to +-10."""
+    """Normalise observations by running mean and std, clipped to +-10."""
     normalise_reward: bool = False
-    """Divide rewards by the running standard deviation of the discounted return, clipped to +-10; returns stay raw."""
+    """Scale rewards by the running std of the discounted return, clipped to +-10; reported returns stay raw."""
     truncation: Literal["bootstrap", "terminal"] = "bootstrap"
-    """At a time limit: bootstrap from the final observation, or treat it as a terminal state as older work does."""
+    """At a time limit: bootstrap from the final observation, or treat it as terminal."""
 
     dtype: Literal["float32", "float64"] = "float32"
     """Floating-point type of the network, the optimiser and the returns."""
@@ -110,7 +110,7 @@ class Config:
 
     @property
     def gradient_rows(self) -> int:
-        """Transitions that gradients are taken of per iteration."""
+        """Rows processed by gradient steps per iteration."""
         return self.batch_size * self.num_epochs
 
     @property
@@ -119,12 +119,12 @@ class Config:
         return self.hidden_sizes or MODEL_SIZES[self.model]
 
     def for_evaluation(self, num_envs: int) -> "Config":
-        """The same agent in other environments, evaluated instead of trained."""
+        """The config for evaluation in `num_envs` environments."""
         return replace(self, num_envs=num_envs, num_minibatches=1)
 
     @property
     def hyper(self) -> Hyper:
-        """The float hyper-parameters as one record of data."""
+        """The float hyper-parameters as a record."""
         return Hyper(**{name: getattr(self, name) for name in Hyper._fields})
 
 

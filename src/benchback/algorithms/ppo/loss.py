@@ -1,4 +1,4 @@
-"""PPO's objective and what it works on, written once for all backends.
+"""PPO's training batch and loss, written once for all backends.
 
 `math` is `benchback.math.jax` or `benchback.math.torch`. This file imports neither framework, so it cannot make two
 backends differ.
@@ -15,7 +15,7 @@ from benchback.math.records import Array
 
 
 class Minibatch(NamedTuple):
-    """What a gradient step learns from."""
+    """Inputs of one gradient step."""
 
     obs: Shaped[Array, "B *O"]
     action: Shaped[Array, "B *A"]
@@ -40,7 +40,7 @@ def ppo_loss(
     hyper: Hyper,
     config: Config,
 ) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
-    """Surrogate + value_coefficient x value loss - entropy_coefficient x entropy, and its parts."""
+    """Clipped surrogate + value_coefficient x value loss - entropy_coefficient x entropy, and metrics."""
     log_ratio = distribution.log_prob(policy_params, minibatch.action) - minibatch.log_prob
     advantage = math.standardise(minibatch.advantage)
     policy_loss = math.clipped_surrogate(log_ratio, advantage, hyper.clip)
@@ -61,6 +61,6 @@ def ppo_loss(
 
 
 def example_minibatch(batch: Transition, config: Config) -> Minibatch:
-    """A minibatch of a rollout's first rows, to time a gradient step; advantages need only differ from each other."""
+    """A minibatch of the first rows of a rollout, to time a gradient step; its advantages are placeholders."""
     rows = make_training_batch(batch, batch.log_prob)
     return Minibatch(*(x[: config.batch_size // config.num_minibatches] for x in rows))

@@ -1,4 +1,4 @@
-"""PPO in Flax NNX: one object that holds everything and is mutated in place."""
+"""PPO in Flax NNX: the state is one object, mutated in place."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ from benchback.math import jax as math
 
 
 class State(nnx.Pytree):
-    """All that changes, each part an object or a variable that is assigned to."""
+    """Training state; every field is a module, an optimiser or a variable."""
 
     model: Network[ActorCritic]
     adam: Optimiser[nnx.Optimizer]
@@ -82,7 +82,7 @@ def make(config: Config, env: Env) -> Agent:
         state, seen = rollout_steps(state, (env_noise, action_noise))
         return state, finish_rollout(state, *seen)
 
-    # Tree mode (graph=False) suffices where nothing is shared, and costs half where nothing is compiled.
+    # Tree mode (graph=False) suffices without shared references, and costs half when not compiled.
     @nnx.scan(graph=False, in_axes=(nnx.Carry, 0), out_axes=(nnx.Carry, 0))
     def rollout_steps(state: State, noise: tuple[Any, Float[Array, "E A"]]) -> tuple[State, tuple[Any, ...]]:
         env_noise, action_noise = noise
@@ -94,7 +94,7 @@ def make(config: Config, env: Env) -> Agent:
         state.env.set_value(env_state)
         return state, (obs, action, policy_params, step._replace(obs=None))
 
-    # Nothing in a step needs a value: those of all steps cost less in one go, outside the loop.
+    # Values are not needed to act: computing them for all steps at once, outside the loop, is faster.
     def finish_rollout(state: State, obs: Any, action: Any, policy_params: Any, step: Step) -> Transition:
         log_prob = distribution.log_prob(policy_params, action)
         networks = state.model, state.normaliser.get_value()

@@ -1,4 +1,4 @@
-"""PPO in plain JAX: parameters are lists of dictionaries, layers are two lines."""
+"""PPO in plain JAX: parameters are lists of dictionaries, a layer is two lines."""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -68,7 +68,7 @@ def make(config: Config, env: Env) -> Agent:
         env_state, step = env.step(state.env, action, env_noise)
         return state._replace(env=env_state), (obs, action, policy_params, step._replace(obs=None))
 
-    # Nothing in a step needs a value: those of all steps cost less in one go, outside the loop.
+    # Values are not needed to act: computing them for all steps at once, outside the loop, is faster.
     def finish_rollout(state: State, obs: Any, action: Any, policy_params: Any, step: Step) -> Transition:
         log_prob = distribution.log_prob(policy_params, action)
         networks = state.params, state.normaliser

@@ -1,4 +1,4 @@
-"""PPO in PyTorch: a module, an optimiser and a generator that change in place."""
+"""PPO in PyTorch: module, optimiser and generator are updated in place."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -77,7 +77,7 @@ def make(config: Config, env: Env, wrap: Wrap = pytorch.keep) -> Agent:
         shape = config.num_steps, config.num_envs, env.actions.size
         action_noise = distribution.noise(state.generator, shape, dtype)
         state.env, outcome = rollout_steps(state.model, state.env, (env_noise, action_noise), state.normaliser)
-        # Nothing in a step needs a value: eager torch computes those of all steps in the time of a few.
+        # Values are not needed to act: eager torch computes them for all steps in the time of a few.
         return state, finish_rollout(state.model, outcome, state.normaliser)
 
     def objective(model: ActorCritic, minibatch: Minibatch, hyper: Hyper) -> tuple[Float[Tensor, ""], Metrics]:

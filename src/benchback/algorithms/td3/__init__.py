@@ -1,1 +1,1 @@
-"""Twin delayed deep deterministic policy gradient, real-valued actions."""
+"""Twin delayed deep deterministic policy gradient (TD3), continuous actions."""

@@ -1,4 +1,4 @@
-"""Configuration of TD3. Integers and words give programs their shape, floats travel as data."""
+"""Configuration of TD3. Integers and strings are static, floats are data of the program."""
 
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -15,7 +15,7 @@ from benchback.algorithms.fields import (
 
 
 class Hyper(NamedTuple):
-    """The float hyper-parameters, carried in the state so that a population may differ in them."""
+    """Float hyper-parameters, part of the state so that they can differ within a vmapped population."""
 
     actor_learning_rate: Any
     critic_learning_rate: Any
@@ -36,50 +36,50 @@ class Config:
     algorithm: ClassVar[str] = "td3"
 
     num_envs: int = 1
-    """Environments stepped side by side."""
+    """Number of parallel environments."""
     num_steps: int = 50
-    """Steps of each environment per iteration."""
+    """Steps per environment and rollout."""
     num_iterations: int = 400
-    """Iterations of rollout and update."""
+    """Number of iterations, each a rollout and an update."""
     num_updates: int = 50
     """Gradient steps per iteration."""
     minibatch_size: int = 100
-    """Transitions drawn from replay for each gradient step."""
+    """Transitions per gradient step, sampled from the replay with replacement."""
     replay_capacity: int = 1_000_000
-    """Transitions kept, of 8 x observation + 4 x action + 5 bytes each in float32: 33 MB for Pendulum, 165 MB for
-    HalfCheetah's 17 observations and 6 actions."""
+    """Capacity of the replay buffer in transitions of 8 x observation + 4 x action + 5 bytes (float32): 33 MB for
+    Pendulum, 165 MB for HalfCheetah's 17 observations and 6 actions."""
     start_steps: int = 10_000
-    """First steps, all environments counted, whose actions are uniformly random."""
+    """Environment steps with uniformly random actions at the start of training."""
     update_after: int = 1_000
-    """Steps, all environments counted, before the first gradient step."""
+    """Environment steps before the first gradient step."""
     policy_delay: int = 2
-    """Gradient steps of the critics for each of the policy and the targets."""
+    """Critic updates per update of the policy and the target networks."""
     model: Literal["small", "medium", "large"] = "medium"
     """Hidden layers of actor and critics: small (64, 64), medium (256, 256, 256), large six of 1024."""
     hidden_sizes: tuple[int, ...] = ()
     """Hidden layers given explicitly; overrides model when not empty."""
     actor_learning_rate: float = 1e-3
-    """Step size of the actor's Adam."""
+    """Learning rate of the actor's Adam."""
     critic_learning_rate: float = 1e-3
-    """Step size of the critics' Adam."""
+    """Learning rate of the critics' Adam."""
     adam_beta1: float = 0.9
-    """Decay of Adam's first moment."""
+    """Decay rate of Adam's first moment."""
     adam_beta2: float = 0.999
-    """Decay of Adam's second moment."""
+    """Decay rate of Adam's second moment."""
     adam_epsilon: float = 1e-8
-    """Added to Adam's denominator."""
+    """Epsilon in Adam's denominator."""
     gamma: float = 0.99
-    """Discount."""
+    """Discount factor."""
     polyak: float = 0.995
-    """Share of themselves that target networks keep at each update; the rest comes from the online networks."""
+    """Polyak coefficient of the target networks: target = polyak target + (1 - polyak) online."""
     exploration_noise: float = 0.1
-    """Standard deviation of the noise on actions, in halves of their range."""
+    """Std of the exploration noise, as a fraction of half the action range."""
     target_noise: float = 0.2
-    """Standard deviation of the noise on target actions, in halves of their range."""
+    """Std of the target policy smoothing noise, as a fraction of half the action range."""
     target_noise_clip: float = 0.5
-    """Limit of the noise on target actions, in halves of their range."""
+    """Clipping range of the target policy smoothing noise, as a fraction of half the action range."""
     truncation: Literal["bootstrap", "terminal"] = "bootstrap"
-    """At a time limit: bootstrap from the final observation, or treat it as a terminal state as older work does."""
+    """At a time limit: bootstrap from the final observation, or treat it as terminal."""
 
     dtype: Literal["float32", "float64"] = "float32"
     """Floating-point type of the networks, the optimisers and actions."""
@@ -106,7 +106,7 @@ class Config:
 
     @property
     def gradient_rows(self) -> int:
-        """Transitions that gradients are taken of per iteration."""
+        """Rows processed by gradient steps per iteration."""
         return self.num_updates * self.minibatch_size
 
     @property
@@ -115,10 +115,10 @@ class Config:
         return self.hidden_sizes or MODEL_SIZES[self.model]
 
     def for_evaluation(self, num_envs: int) -> "Config":
-        """The same agent in other environments, evaluated instead of trained: it needs no replay."""
+        """The config for evaluation in `num_envs` environments, without a replay."""
         return replace(self, num_envs=num_envs, replay_capacity=1)
 
     @property
     def hyper(self) -> Hyper:
-        """The float hyper-parameters as one record of data."""
+        """The float hyper-parameters as a record."""
         return Hyper(**{name: getattr(self, name) for name in Hyper._fields})

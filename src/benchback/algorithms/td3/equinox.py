@@ -1,4 +1,4 @@
-"""TD3 in Equinox: the model is a tree of arrays, called on one sample and vmapped over the batch."""
+"""TD3 in Equinox: the model is a pytree, called on one sample and vmapped over the batch."""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -41,11 +41,11 @@ from benchback.envs.interface import Env, EnvState
 from benchback.math import jax as math
 
 ACTOR, CRITICS = (True, False, False), (False, True, True)
-"""The towers that each optimiser moves."""
+"""The networks that each optimiser updates."""
 
 
 class ActorCritic(eqx.Module):
-    """Separate towers for the policy and two values; one sample."""
+    """Separate networks for the actor and two critics; called on one sample."""
 
     actor: MLP
     critic1: MLP
@@ -145,7 +145,7 @@ def make(config: Config, env: Env) -> Agent:
         step, critic_adam = critic_optimiser.update(gradient, state.critic_adam, count=count, hyper=state.hyper)
         model = eqx.combine(eqx.apply_updates(critics, step), state.model)
         state = state._replace(model=model, critic_adam=critic_adam, critic_adam_count=count + 1)
-        # What a cond passes on it may copy: replay and environment go around it.
+        # lax.cond may copy its operands: keep the replay and the environment out of it.
         learner = state._replace(replay=None, env=None)
         due = count % config.policy_delay == 0
         learner, delayed = jax.lax.cond(due, policy_step, no_policy_step, learner, minibatch.obs)

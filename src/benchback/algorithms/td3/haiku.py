@@ -1,4 +1,4 @@
-"""TD3 in Haiku: modules inside functions, transformed into pure ones."""
+"""TD3 in Haiku: functions with modules inside, transformed into pure functions."""
 
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -41,11 +41,11 @@ from benchback.envs.interface import Env, EnvState
 from benchback.math import jax as math
 
 ACTOR, CRITICS = ("actor",), ("critic1", "critic2")
-"""The towers that each optimiser moves."""
+"""The networks that each optimiser updates."""
 
 
 class ActorCritic(NamedTuple):
-    """Separate towers for the policy and two values, as pure functions of the parameters."""
+    """Separate networks for the actor and two critics, as pure functions of the parameters."""
 
     init: Any
     policy: Any
@@ -152,7 +152,7 @@ def make(config: Config, env: Env) -> Agent:
         step, critic_adam = critic_optimiser.update(gradient, state.critic_adam, count=count, hyper=state.hyper)
         params = hk.data_structures.merge(state.params, cast(hk.Params, optax.apply_updates(critics, step)))
         state = state._replace(params=params, critic_adam=critic_adam, critic_adam_count=count + 1)
-        # What a cond passes on it may copy: replay and environment go around it.
+        # lax.cond may copy its operands: keep the replay and the environment out of it.
         learner = state._replace(replay=None, env=None)
         due = count % config.policy_delay == 0
         learner, delayed = jax.lax.cond(due, policy_step, no_policy_step, learner, minibatch.obs)

@@ -1,4 +1,4 @@
-"""TD3 in Flax Linen: pure functions over a tuple of trees."""
+"""TD3 in Flax Linen: pure functions over a tuple of pytrees."""
 
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -42,11 +42,11 @@ from benchback.math import jax as math
 
 Params = dict[str, Any]
 ACTOR, CRITICS = ("actor",), ("critic1", "critic2")
-"""The towers that each optimiser moves."""
+"""The networks that each optimiser updates."""
 
 
 class ActorCritic(nn.Module):
-    """Separate towers for the policy and two values."""
+    """Separate networks for the actor and two critics."""
 
     hidden: tuple[int, ...]
     num_actions: int
@@ -163,7 +163,7 @@ def make(config: Config, env: Env) -> Agent:
         step, critic_adam = critic_optimiser.update(gradient, state.critic_adam, count=count, hyper=state.hyper)
         params = state.params | cast(Params, optax.apply_updates(critics, step))
         state = state._replace(params=params, critic_adam=critic_adam, critic_adam_count=count + 1)
-        # What a cond passes on it may copy: replay and environment go around it.
+        # lax.cond may copy its operands: keep the replay and the environment out of it.
         learner = state._replace(replay=None, env=None)
         due = count % config.policy_delay == 0
         learner, delayed = jax.lax.cond(due, policy_step, no_policy_step, learner, minibatch.obs)

@@ -1,4 +1,4 @@
-"""TD3's objectives and what they work on, written once for all backends.
+"""TD3's minibatches and losses, written once for all backends.
 
 `math` is `benchback.math.jax` or `benchback.math.torch`. This file imports neither framework, so it cannot make two
 backends differ.
@@ -18,7 +18,7 @@ from benchback.math.records import Array, Bounds, DType
 
 
 class Minibatch(NamedTuple):
-    """What a gradient step learns from."""
+    """Inputs of one gradient step."""
 
     obs: Shaped[Array, "B *O"]
     action: Float[Array, "B A"]
@@ -31,12 +31,12 @@ class Minibatch(NamedTuple):
 
 CRITIC_METRICS = ("critic_loss", "value1", "value2", "critic_grad_norm")
 ACTOR_METRICS = ("actor_loss", "actor_grad_norm")
-"""Of the gradient steps that move the policy; NaN in the others."""
+"""Metrics of policy updates; NaN in gradient steps without one."""
 METRICS = CRITIC_METRICS + ACTOR_METRICS
 
 
 def action_bounds(math: Math, env: Env, dtype: DType) -> Bounds:
-    """Bounds of the actions as data; an InputError unless they are finite."""
+    """Bounds of the actions as arrays; InputError unless they are finite."""
     assert isinstance(env.actions, Box)
     low, high = env.actions.low, env.actions.high
     if not all(map(isfinite, (*low, *high))):
@@ -56,25 +56,25 @@ def make_minibatches(rows: Experience, noise: Float[Array, "U B A"], config: Con
 def critic_loss(
     values: tuple[Float[Array, "B"], Float[Array, "B"]], target: Float[Array, "B"]
 ) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
-    """mean (Q1 - y)^2 + mean (Q2 - y)^2, and its parts."""
+    """mean (Q1 - y)^2 + mean (Q2 - y)^2, and metrics."""
     value1, value2 = values
     loss = ((value1 - target) ** 2).mean() + ((value2 - target) ** 2).mean()
     return loss, {"critic_loss": loss, "value1": value1.mean(), "value2": value2.mean()}
 
 
 def actor_loss(value1: Float[Array, "B"]) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
-    """-mean Q1(s, mu(s)): only the first critic evaluates the policy."""
+    """-mean Q1(s, mu(s)), by the first critic only."""
     loss = -value1.mean()
     return loss, {"actor_loss": loss}
 
 
 def mean_metrics(math: Math, losses: dict[str, Float[Array, "U"]]) -> dict[str, Float[Array, ""]]:
-    """Mean of each metric over the gradient steps; of the actor's, over those that moved it."""
+    """Mean of each metric over the gradient steps; of actor metrics, over the policy updates."""
     critic = {name: losses[name].mean() for name in CRITIC_METRICS}
     return critic | {name: math.nanmean(losses[name]) for name in ACTOR_METRICS}
 
 
 def example_minibatch(batch: Transition, config: Config) -> Minibatch:
-    """The rollout's rows over and over, to time a gradient step; actions serve for noise."""
+    """A minibatch of repeated rows of the rollout, to time a gradient step; actions stand in for noise."""
     rows = repeated_rows(to_experience(batch, config), config)
     return Minibatch(*rows, noise=rows.action)

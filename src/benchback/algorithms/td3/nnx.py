@@ -1,4 +1,4 @@
-"""TD3 in Flax NNX: one object that holds everything and is mutated in place."""
+"""TD3 in Flax NNX: the state is one object, mutated in place."""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -43,11 +43,11 @@ from benchback.math import jax as math
 
 ACTOR = nnx.PathContains("actor")
 CRITICS = nnx.Not(ACTOR)
-"""The towers that each optimiser moves."""
+"""The networks that each optimiser updates."""
 
 
 class ActorCritic(nnx.Module):
-    """Separate towers for the policy and two values."""
+    """Separate networks for the actor and two critics."""
 
     def __init__(
         self, inputs: int, hidden: tuple[int, ...], num_actions: int, dtype: jnp.dtype, *, rngs: nnx.Rngs
@@ -67,7 +67,7 @@ class ActorCritic(nnx.Module):
 
 
 class Learner(NamedTuple):
-    """What a policy step changes."""
+    """The parts of the state that a policy update changes."""
 
     model: ActorCritic
     target: ActorCritic
@@ -76,7 +76,7 @@ class Learner(NamedTuple):
 
 
 class State(nnx.Pytree):
-    """All that changes, each part an object or a variable that is assigned to."""
+    """Training state; every field is a module, an optimiser or a variable."""
 
     model: Network[ActorCritic]
     target: Target[ActorCritic]
@@ -144,7 +144,7 @@ def make(config: Config, env: Env) -> Agent:
         action_noise = math.acting_noise(action_key, shape, inserted, config.start_steps, dtype)
         return rollout_steps(state, (env_noise, action_noise))
 
-    # Tree mode (graph=False) suffices where nothing is shared, and costs half where nothing is compiled.
+    # Tree mode (graph=False) suffices without shared references, and costs half when not compiled.
     @nnx.scan(graph=False, in_axes=(nnx.Carry, 0), out_axes=(nnx.Carry, 0))
     def rollout_steps(state: State, noise: tuple[Any, math.ActingNoise]) -> tuple[State, Transition]:
         env_noise, action_noise = noise
@@ -171,8 +171,8 @@ def make(config: Config, env: Env) -> Agent:
         gradient, metrics = nnx.grad(objective, argnums=nnx.DiffState(0, CRITICS), has_aux=True)(state.model)
         state.critic_adam.update(state.model, gradient, count=count, hyper=hyper)
         state.critic_adam_count.set_value(count + 1)
-        # Only what a policy step changes passes through the cond. Not nnx.cond: it wraps its branches anew at each
-        # call, and where nothing is compiled, each call would compile them.
+        # Only the arrays that a policy step changes are operands. Not nnx.cond: it wraps its branches anew at each
+        # call, so that without jit each call would compile them.
         learner = Learner(state.model, state.target, state.actor_adam, state.actor_adam_count)
         due = count % config.policy_delay == 0
         learnt, delayed = jax.lax.cond(due, policy_step, no_policy_step, learner, minibatch.obs, hyper)
@@ -213,7 +213,7 @@ def make(config: Config, env: Env) -> Agent:
         data = make_minibatches(math.gather(replay, index), noise, config)
         state.key.set_value(key)
         state.replay_inserted.set_value(inserted)
-        # What a cond passes on it may copy: replay and environment go around it.
+        # lax.cond may copy its operands: keep the replay and the environment out of it.
         state.replay.set_value(())
         state.env.set_value(())
         learns = inserted >= config.update_after

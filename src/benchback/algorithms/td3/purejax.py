@@ -40,9 +40,9 @@ from benchback.envs.interface import Env, EnvState
 from benchback.math import jax as math
 
 Params = dict[str, Layers]
-"""Separate towers for the policy and two values: actor, critic1, critic2."""
+"""Separate networks for the actor and two critics: actor, critic1, critic2."""
 ACTOR, CRITICS = ("actor",), ("critic1", "critic2")
-"""The towers that each optimiser moves."""
+"""The networks that each optimiser updates."""
 
 
 def select(params: Params, towers: tuple[str, ...]) -> Params:
@@ -145,7 +145,7 @@ def make(config: Config, env: Env) -> Agent:
         step, critic_adam = critic_optimiser.update(gradient, state.critic_adam, count=count, hyper=state.hyper)
         params = state.params | cast(Params, optax.apply_updates(critics, step))
         state = state._replace(params=params, critic_adam=critic_adam, critic_adam_count=count + 1)
-        # What a cond passes on it may copy: replay and environment go around it.
+        # lax.cond may copy its operands: keep the replay and the environment out of it.
         learner = state._replace(replay=None, env=None)
         due = count % config.policy_delay == 0
         learner, delayed = jax.lax.cond(due, policy_step, no_policy_step, learner, minibatch.obs)

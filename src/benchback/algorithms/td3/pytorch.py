@@ -1,4 +1,4 @@
-"""TD3 in PyTorch: modules, optimisers, a replay and a generator that change in place."""
+"""TD3 in PyTorch: modules, optimisers, replay and generator are updated in place."""
 
 from copy import deepcopy
 from dataclasses import dataclass
@@ -38,12 +38,12 @@ from benchback.envs.interface import Env, EnvState
 from benchback.math import torch as math
 
 ACTOR, CRITICS = ("actor",), ("critic1", "critic2")
-"""The towers that each optimiser moves."""
+"""The networks that each optimiser updates."""
 TOWERS = {"actor_adam": ACTOR, "critic_adam": CRITICS}
 
 
 class ActorCritic(nn.Module):
-    """Separate towers for the policy and two values."""
+    """Separate networks for the actor and two critics."""
 
     def __init__(
         self, inputs: int, hidden: tuple[int, ...], num_actions: int, dtype: torch.dtype, generator: torch.Generator
@@ -179,7 +179,7 @@ def make(config: Config, env: Env, wrap: Wrap = pytorch.keep) -> Agent:
         shape = config.num_updates, config.minibatch_size, env.actions.size
         noise = math.gaussian.noise(state.generator, shape, dtype)
         data = make_minibatches(math.gather(state.replay, index), noise, config)
-        # The only wait for the device: from here on Python counts along.
+        # The only synchronisation with the device: from here on Python counts the steps itself.
         count = int(state.critic_adam.count)
         losses = [gradient_step(state, Minibatch(*row), count + i) for i, row in enumerate(zip(*data, strict=True))]
         stacked = {name: torch.stack([x[name] for x in losses]) for name in METRICS}

@@ -1,1 +1,1 @@
-"""Vanilla policy gradient, discrete and real-valued actions."""
+"""Vanilla policy gradient (VPG), discrete and continuous actions."""

@@ -1,4 +1,4 @@
-"""Configuration of VPG. Integers and words give programs their shape, floats travel as data."""
+"""Configuration of VPG. Integers and strings are static, floats are data of the program."""
 
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -16,7 +16,7 @@ SIZES = {"published": (128, 64), **MODEL_SIZES}
 
 
 class Hyper(NamedTuple):
-    """The float hyper-parameters, carried in the state so that a population may differ in them."""
+    """Float hyper-parameters, part of the state so that they can differ within a vmapped population."""
 
     actor_learning_rate: Any
     critic_learning_rate: Any
@@ -35,35 +35,35 @@ class Config:
     algorithm: ClassVar[str] = "vpg"
 
     num_envs: int = 4
-    """Environments stepped side by side."""
+    """Number of parallel environments."""
     num_steps: int = 1250
-    """Steps of each environment per iteration."""
+    """Steps per environment and rollout."""
     num_iterations: int = 150
-    """Iterations of rollout and update."""
+    """Number of iterations, each a rollout and an update."""
     num_value_steps: int = 80
-    """Gradient steps of the value per iteration, each on the whole batch; the policy takes one."""
+    """Gradient steps of the value function per iteration, each on the whole batch; the policy takes one."""
     model: Literal["published", "small", "medium", "large"] = "published"
     """Hidden layers: published (128, 64), small (64, 64), medium (256, 256, 256), large six of 1024."""
     hidden_sizes: tuple[int, ...] = ()
     """Hidden layers given explicitly; overrides model when not empty."""
     actor_learning_rate: float = 3e-4
-    """Step size of the policy's Adam."""
+    """Learning rate of the policy's Adam."""
     critic_learning_rate: float = 1e-3
-    """Step size of the value's Adam."""
+    """Learning rate of the value function's Adam."""
     adam_beta1: float = 0.9
-    """Decay of the first moments of both Adams."""
+    """Decay rate of Adam's first moment, for both optimisers."""
     adam_beta2: float = 0.999
-    """Decay of their second moments."""
+    """Decay rate of Adam's second moment, for both optimisers."""
     adam_epsilon: float = 1e-8
-    """Added to their denominators."""
+    """Epsilon in Adam's denominator, for both optimisers."""
     gamma: float = 0.99
-    """Discount."""
+    """Discount factor."""
     gae_lambda: float = 0.97
     """Lambda of generalised advantage estimation."""
     initial_log_std: float = -0.5
-    """Log standard deviation of real-valued actions at the start; it is learnt, and the same in every state."""
+    """Initial log standard deviation of continuous actions; learnt and state-independent."""
     truncation: Literal["bootstrap", "terminal"] = "bootstrap"
-    """At a time limit: bootstrap from the final observation, or treat it as a terminal state as older work does."""
+    """At a time limit: bootstrap from the final observation, or treat it as terminal."""
 
     dtype: Literal["float32", "float64"] = "float32"
     """Floating-point type of the network, the optimisers and the returns."""
@@ -82,12 +82,12 @@ class Config:
 
     @property
     def updates_per_iteration(self) -> int:
-        """Gradient steps per iteration: one of the policy, the others of the value."""
+        """Gradient steps per iteration: one of the policy, the others of the value function."""
         return 1 + self.num_value_steps
 
     @property
     def gradient_rows(self) -> int:
-        """Transitions that gradients are taken of per iteration, of one tower each time."""
+        """Rows processed by gradient steps (of one network each) per iteration."""
         return self.batch_size * self.updates_per_iteration
 
     @property
@@ -96,10 +96,10 @@ class Config:
         return self.hidden_sizes or SIZES[self.model]
 
     def for_evaluation(self, num_envs: int) -> "Config":
-        """The same agent in other environments, evaluated instead of trained."""
+        """The config for evaluation in `num_envs` environments."""
         return replace(self, num_envs=num_envs)
 
     @property
     def hyper(self) -> Hyper:
-        """The float hyper-parameters as one record of data."""
+        """The float hyper-parameters as a record."""
         return Hyper(**{name: getattr(self, name) for name in Hyper._fields})

@@ -1,4 +1,4 @@
-"""VPG in Equinox: the model is a tree of arrays, called on one sample and vmapped over the batch."""
+"""VPG in Equinox: the model is a pytree, called on one sample and vmapped over the batch."""
 
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from benchback.math import jax as math
 
 
 def towers(model: ActorCritic) -> tuple[ActorCritic, ActorCritic]:
-    """The policy and the value, each a model that lacks the other."""
+    """The model split into actor and critic."""
     return eqx.partition(model, eqx.tree_at(lambda m: m.critic, jax.tree.map(lambda _: True, model), replace=False))
 
 
@@ -67,7 +67,7 @@ def make(config: Config, env: Env) -> Agent:
         env_state, step = env.step(state.env, action, env_noise)
         return state._replace(env=env_state), (obs, action, policy_params, step._replace(obs=None))
 
-    # Nothing in a step needs a value: those of all steps cost less in one go, outside the loop.
+    # Values are not needed to act: computing them for all steps at once, outside the loop, is faster.
     def finish_rollout(model: ActorCritic, obs: Any, action: Any, policy_params: Any, step: Step) -> Transition:
         log_prob = distribution.log_prob(policy_params, action)
         final_value = jax.lax.cond(step.truncated.any(), values, no_values, model, step.final_obs)

@@ -1,4 +1,4 @@
-"""VPG in Haiku: modules inside functions, transformed into pure ones."""
+"""VPG in Haiku: functions with modules inside, transformed into pure functions."""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -22,12 +22,12 @@ from benchback.math import jax as math
 
 
 def actor_of(params: hk.Params) -> hk.Params:
-    """The policy's parameters."""
+    """Parameters of the actor."""
     return hk.data_structures.filter(lambda module, *_: not module.startswith("critic"), params)
 
 
 def critic_of(params: hk.Params) -> hk.Params:
-    """The value's parameters."""
+    """Parameters of the critic."""
     return hk.data_structures.filter(lambda module, *_: module.startswith("critic"), params)
 
 
@@ -73,7 +73,7 @@ def make(config: Config, env: Env) -> Agent:
         env_state, step = env.step(state.env, action, env_noise)
         return state._replace(env=env_state), (obs, action, policy_params, step._replace(obs=None))
 
-    # Nothing in a step needs a value: those of all steps cost less in one go, outside the loop.
+    # Values are not needed to act: computing them for all steps at once, outside the loop, is faster.
     def finish_rollout(params: hk.Params, obs: Any, action: Any, policy_params: Any, step: Step) -> Transition:
         log_prob = distribution.log_prob(policy_params, action)
         final_value = jax.lax.cond(step.truncated.any(), values, no_values, params, step.final_obs)

@@ -1,4 +1,4 @@
-"""VPG's two objectives and what they work on, written once for all backends.
+"""VPG's training batch and losses, written once for all backends.
 
 `math` is `benchback.math.jax` or `benchback.math.torch`. This file imports neither framework, so it cannot make two
 backends differ.
@@ -15,7 +15,7 @@ from benchback.math.records import Array
 
 
 class Minibatch(NamedTuple):
-    """What a gradient step learns from."""
+    """Inputs of one gradient step."""
 
     obs: Shaped[Array, "B *O"]
     action: Shaped[Array, "B *A"]
@@ -33,7 +33,7 @@ def make_training_batch(batch: Transition, advantage: Float[Array, "T E"], targe
 def policy_loss(
     math: Math, distribution: Distribution, policy_params: Float[Array, "B P"], minibatch: Minibatch
 ) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
-    """-mean log pi(a | s) A over standardised advantages, and beside it the entropy, which is not optimised."""
+    """-mean log pi(a | s) A over standardised advantages, and metrics; the entropy is reported, not optimised."""
     log_prob = distribution.log_prob(policy_params, minibatch.action)
     loss = -(log_prob * math.standardise(minibatch.advantage)).mean()
     return loss, {"policy_loss": loss, "entropy": distribution.entropy(policy_params).mean()}
@@ -42,7 +42,7 @@ def policy_loss(
 def policy_change(
     math: Math, distribution: Distribution, policy_params: Float[Array, "B P"], minibatch: Minibatch
 ) -> dict[str, Float[Array, ""]]:
-    """Approximate KL divergence of the policy with these parameters from the one that acted."""
+    """Approximate KL divergence between the policy with these parameters and the behaviour policy."""
     log_ratio = distribution.log_prob(policy_params, minibatch.action) - minibatch.log_prob
     return {"approximate_kl": math.approximate_kl(log_ratio)}
 
@@ -54,5 +54,5 @@ def value_loss(value: Float[Array, "B"], minibatch: Minibatch) -> tuple[Float[Ar
 
 
 def example_minibatch(batch: Transition, config: Config) -> Minibatch:
-    """The rollout, to time a gradient step; advantages need only differ from each other."""
+    """The rollout as a minibatch, to time a gradient step; its advantages are placeholders."""
     return make_training_batch(batch, batch.log_prob, batch.value + batch.reward)

@@ -1,4 +1,4 @@
-"""VPG in Flax NNX: one object that holds everything and is mutated in place."""
+"""VPG in Flax NNX: the state is one object, mutated in place."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ CRITIC = nnx.All(nnx.Param, nnx.PathContains("critic"))
 
 
 class State(nnx.Pytree):
-    """All that changes, each part an object or a variable that is assigned to."""
+    """Training state; every field is a module, an optimiser or a variable."""
 
     model: Network[ActorCritic]
     actor_adam: Optimiser[nnx.Optimizer]
@@ -79,7 +79,7 @@ def make(config: Config, env: Env) -> Agent:
         state, seen = rollout_steps(state, (env_noise, action_noise))
         return state, finish_rollout(state.model, *seen)
 
-    # Tree mode (graph=False) suffices where nothing is shared, and costs half where nothing is compiled.
+    # Tree mode (graph=False) suffices without shared references, and costs half when not compiled.
     @nnx.scan(graph=False, in_axes=(nnx.Carry, 0), out_axes=(nnx.Carry, 0))
     def rollout_steps(state: State, noise: tuple[Any, Float[Array, "E A"]]) -> tuple[State, tuple[Any, ...]]:
         env_noise, action_noise = noise
@@ -91,7 +91,7 @@ def make(config: Config, env: Env) -> Agent:
         state.env.set_value(env_state)
         return state, (obs, action, policy_params, step._replace(obs=None))
 
-    # Nothing in a step needs a value: those of all steps cost less in one go, outside the loop.
+    # Values are not needed to act: computing them for all steps at once, outside the loop, is faster.
     def finish_rollout(model: ActorCritic, obs: Any, action: Any, policy_params: Any, step: Step) -> Transition:
         log_prob = distribution.log_prob(policy_params, action)
         final_value = jax.lax.cond(step.truncated.any(), values, no_values, model, step.final_obs)

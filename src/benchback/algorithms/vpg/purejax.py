@@ -1,4 +1,4 @@
-"""VPG in plain JAX: parameters are lists of dictionaries, layers are two lines."""
+"""VPG in plain JAX: parameters are lists of dictionaries, a layer is two lines."""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -21,12 +21,12 @@ from benchback.math import jax as math
 
 
 def actor_of(params: ActorCritic) -> ActorCritic:
-    """The policy's parameters."""
+    """Parameters of the actor."""
     return params._replace(critic=None)
 
 
 def critic_of(params: ActorCritic) -> ActorCritic:
-    """The value's parameters."""
+    """Parameters of the critic."""
     return params._replace(actor=None, log_std=None)
 
 
@@ -71,7 +71,7 @@ def make(config: Config, env: Env) -> Agent:
         env_state, step = env.step(state.env, action, env_noise)
         return state._replace(env=env_state), (obs, action, policy_params, step._replace(obs=None))
 
-    # Nothing in a step needs a value: those of all steps cost less in one go, outside the loop.
+    # Values are not needed to act: computing them for all steps at once, outside the loop, is faster.
     def finish_rollout(params: ActorCritic, obs: Any, action: Any, policy_params: Any, step: Step) -> Transition:
         log_prob = distribution.log_prob(policy_params, action)
         final_value = jax.lax.cond(step.truncated.any(), values, no_values, params, step.final_obs)

@@ -1,4 +1,4 @@
-"""VPG in PyTorch: a module, two optimisers and a generator that change in place."""
+"""VPG in PyTorch: module, optimisers and generator are updated in place."""
 
 from dataclasses import dataclass
 
@@ -17,11 +17,11 @@ from benchback.envs.interface import Env, EnvState
 from benchback.math import torch as math
 
 TOWERS = {"actor_adam": ("actor", "log_std"), "critic_adam": ("critic",)}
-"""Optimiser -> what it optimises."""
+"""Optimiser -> the parameters it updates."""
 
 
 def optimised(model: ActorCritic, adam: str) -> list[Tensor]:
-    """The parameters that the optimiser of that name moves."""
+    """The parameters that the optimiser of that name updates."""
     return [p for name, p in model.named_parameters() if name.split(".")[0] in TOWERS[adam]]
 
 
@@ -74,7 +74,7 @@ def make(config: Config, env: Env, wrap: Wrap = pytorch.keep) -> Agent:
         shape = config.num_steps, config.num_envs, env.actions.size
         action_noise = distribution.noise(state.generator, shape, dtype)
         state.env, outcome = rollout_steps(state.model, state.env, (env_noise, action_noise))
-        # Nothing in a step needs a value: eager torch computes those of all steps in the time of a few.
+        # Values are not needed to act: eager torch computes them for all steps in the time of a few.
         return state, finish_rollout(state.model, outcome)
 
     def policy_objective(model: ActorCritic, minibatch: Minibatch) -> tuple[Float[Tensor, ""], Metrics]:

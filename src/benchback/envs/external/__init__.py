@@ -1,9 +1,9 @@
-"""External environments: they live in Python, and every step of all copies transfers arrays there and back once.
+"""External environments, which run in Python: every step transfers arrays there and back once for all copies.
 
-A suite says how its copies start and advance (`Copies`). What all suites share is here: actions are clipped to their
-bounds, an ended episode is reset in the step that ended it, episode statistics, and a count of the transfers. How
-arrays are transferred depends on the framework: `external/jax.py` calls back from inside the compiled program,
-`external/torch.py` steps between two calls of the policy.
+A suite defines how its copies start and advance (`Copies`). What all suites share is here: clipping of
+actions to their bounds, reset of an ended episode in the step that ended it, episode statistics, and a count of the
+transfers. How arrays are transferred depends on the framework: `external/jax.py` calls back from inside the compiled
+program, `external/torch.py` steps between two calls of the policy.
 
 Such an environment cannot be copied, so a state is valid for one step only, the next; and it cannot be written to a
 file, so a resumed run starts new episodes where a device environment would continue them.
@@ -21,33 +21,33 @@ from benchback.envs.interface import Box, Discrete, Step
 
 
 class Copies(NamedTuple):
-    """A suite's environment, all copies at once, without auto-reset. Arrays are NumPy's, observations `[E, *O]`."""
+    """All copies of a suite's environment, without auto-reset. NumPy arrays; observations are `[E, *O]`."""
 
     observation_shape: tuple[int, ...]
     observation_dtype: np.dtype
     actions: Discrete | Box
     start: Callable[[int], np.ndarray]
-    """Seed -> observations of all copies, each in an episode of its own."""
+    """Seed -> first observations of all copies."""
     advance: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]
-    """Actions -> observation, reward, terminated, truncated; in arrays that are not reused."""
+    """Actions -> observation, reward, terminated, truncated; arrays are not reused."""
     restart: Callable[[np.ndarray], np.ndarray]
-    """Indices of some copies -> their observations in new episodes."""
+    """Indices of copies -> their first observations of new episodes."""
 
 
 @dataclass
 class TransferStats:
-    """What stepping an external environment has cost so far."""
+    """Transfers and time of an external environment so far."""
 
     transfers: int = 0
     """Number of transfers, in either direction."""
     bytes: int = 0
     """Size of all arrays transferred."""
     seconds: float = 0.0
-    """Spent in the environment itself."""
+    """Time spent in the environment itself."""
 
 
 class ExternalState(NamedTuple):
-    """The index of the step that may follow; the state itself stays in Python."""
+    """Index of the next step; the state itself stays in Python."""
 
     step_index: Any
 
@@ -57,7 +57,7 @@ class ExternalState(NamedTuple):
 
 
 class ExternalEnv:
-    """`num_envs` copies of an environment that lives in Python: the only mutable state of this package."""
+    """`num_envs` copies of an environment that runs in Python: the only mutable state of this package."""
 
     def __init__(self, id: str, num_envs: int, copies: Copies) -> None:
         self.id, self.num_envs, self.copies = id, num_envs, copies

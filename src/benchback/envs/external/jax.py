@@ -16,7 +16,7 @@ from benchback.envs.external import ExternalEnv, ExternalState
 from benchback.envs.interface import Env, EnvState, Step
 
 NUM_SCALARS = 5
-"""Fields of a Step that are one number for each environment."""
+"""Number of fields of a Step that are one scalar per environment."""
 
 
 def serve(external: ExternalEnv) -> Env:

@@ -14,7 +14,7 @@ from benchback.envs.torch import random
 def serve(external: ExternalEnv) -> Env:
     """The environment with torch tensors at its interface, on the device of its arguments."""
 
-    # In inference mode, as in a rollout: a compiled policy then sees one kind of tensor only.
+    # In inference mode, as in a rollout: a compiled policy then gets only one kind of tensor.
     @torch.inference_mode()
     def reset(generator: torch.Generator) -> EnvState:
         seed = torch.randint(2**32, (), generator=generator, device=generator.device, dtype=torch.int64)
@@ -40,7 +40,7 @@ def serve(external: ExternalEnv) -> Env:
 
 @dataclass(frozen=True)
 class ExternalStep:
-    """A step that torch calls and Python computes."""
+    """An environment step called by torch and computed in Python."""
 
     external: ExternalEnv
 
@@ -50,7 +50,7 @@ class ExternalStep:
         chosen = action.cpu().numpy()
         self.external.count_transfer(chosen)
         step_index, step = self.external.step(state.inner.step_index, chosen)
-        # Where no episode ended, both observations are one array, which is transferred once.
+        # If no episode ended, both observations are the same array, which is transferred once.
         transferred = step[1:] if step.obs is step.final_obs else step
         self.external.count_transfer(*transferred)
         tensors = [torch.as_tensor(x, device=action.device) for x in step[1:]]
@@ -58,5 +58,5 @@ class ExternalStep:
         return EnvState(ExternalState(step_index), obs, None, None), Step(obs, *tensors)
 
     def eager(self) -> "ExternalStep":
-        """The same step: nothing in it is ever compiled."""
+        """The same step: it is never compiled."""
         return self

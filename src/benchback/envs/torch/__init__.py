@@ -1,8 +1,8 @@
 """Native torch environments, so that PyTorch can be measured without JAX in its process.
 
 One file per game. A game is pure arithmetic on tensors, equal transition by transition to gymnax 1.0.1's
-game of the same name; what all games share (time limit, fresh starts, episode statistics) is here. Nothing
-waits for the device, and nothing branches on a value, so that a step can be part of a compiled program.
+game of the same name; what all games share (time limit, resets, episode statistics) is here. No operation
+synchronises with the device or branches on a value, so that a step can be part of a compiled program.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ class Game(NamedTuple):
     observation_shape: tuple[int, ...]
     num_actions: int
     noise_size: int
-    """Uniform numbers that a start consumes."""
+    """Number of uniform random numbers per start."""
     time_limit: int
     start: Callable[[Float[Tensor, "E K"]], Any]
     """Uniform noise -> state."""
@@ -68,7 +68,7 @@ def vectorise(game: Game, id: str, num_envs: int) -> Env:
         episode_length = state.episode_length + 1
         truncated = episode_length >= game.time_limit
         ongoing = ~(terminated | truncated)
-        # Asking whether any episode ended would wait for the device: fresh starts are always made.
+        # Checking whether any episode ended would synchronise with the device: resets are always computed.
         fresh = game.start(noise)
         inner = type(inner)(*(_where(ongoing, x, y) for x, y in zip(inner, fresh, strict=True)))
         obs = game.observe(inner)

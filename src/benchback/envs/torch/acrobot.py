@@ -75,7 +75,7 @@ def derivative(motion: Float[Tensor, "E 4"], torque: Int[Tensor, "E"]) -> Float[
 
 
 def wrap(angle: Float[Tensor, "E"]) -> Float[Tensor, "E"]:
-    """The angle in [-pi, pi); one that is already there comes back bit for bit."""
+    """The angle in [-pi, pi); angles already in the range are returned unchanged."""
     return angle - 2 * math.pi * ((angle + math.pi) / (2 * math.pi)).floor()
 
 

@@ -26,7 +26,7 @@ class State(NamedTuple):
     paddle: Int[Tensor, "E"]
     brick: Bool[Tensor, "E 100"]
     strike: Bool[Tensor, "E"]
-    """The ball met a brick in the last step; the next one in its way is passed unharmed."""
+    """Whether the ball hit a brick in the last step; it passes the next brick without breaking it."""
     last_y: Int[Tensor, "E"]
     last_x: Int[Tensor, "E"]
 

@@ -47,7 +47,7 @@ def advance(state: State, action: Int[Tensor, "E"]) -> tuple[State, Float[Tensor
 
 
 def observe(state: State) -> Float[Tensor, "E 4"]:
-    """The motion itself."""
+    """The observation is the state itself."""
     return state.motion
 
 

@@ -33,14 +33,14 @@ def advance(state: State, action: Int[Tensor, "E"]) -> tuple[State, Float[Tensor
     velocity = velocity + (action - 1) * FORCE - (3 * position).cos() * GRAVITY
     velocity = velocity.clamp(-MAX_SPEED, MAX_SPEED)
     position = (position + velocity).clamp(MIN_POSITION, MAX_POSITION)
-    # The left wall takes what speed the car has.
+    # The left wall stops the car.
     velocity = torch.where(position == MIN_POSITION, velocity.clamp(min=0), velocity)
     terminated = (position >= GOAL_POSITION) & (velocity >= 0)
     return State(torch.stack([position, velocity], -1)), torch.full_like(position, -1), terminated
 
 
 def observe(state: State) -> Float[Tensor, "E 2"]:
-    """The motion itself."""
+    """The observation is the state itself."""
     return state.motion
 
 

@@ -1,4 +1,4 @@
-"""The JAX twin: every public name of its modules, in one namespace."""
+"""The JAX implementation: every public name of its modules in one namespace."""
 
 from benchback.math.jax import categorical, gaussian
 from benchback.math.jax.action_values import epsilon_greedy, epsilon_noise, q_of_action

@@ -1,4 +1,4 @@
-"""Values of discrete actions: reading one of them, and choosing by them with a share of exploration."""
+"""Q-values of discrete actions: indexing and epsilon-greedy action selection."""
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ from benchback.math.jax.categorical import greedy
 def q_of_action(value: Float[Array, "*B A"], action: Int[Array, "*B"]) -> Float[Array, "*B"]:
     """value[action].
 
-    A masked sum instead of a gather: the gradient of a gather is a scatter, which XLA runs serially on CPU.
+    A masked sum instead of a gather: the gradient of a gather is a scatter, which XLA runs serially on a CPU.
     """
     return jnp.sum(jnp.where(action[..., None] == jnp.arange(value.shape[-1]), value, 0), axis=-1)
 
@@ -18,12 +18,12 @@ def q_of_action(value: Float[Array, "*B A"], action: Int[Array, "*B"]) -> Float[
 def epsilon_noise(
     key: Key[Array, ""], epsilon: Float[Array, ""], shape: tuple[int, ...], num_actions: int
 ) -> Int[Array, "..."]:
-    """With probability `epsilon` an action, all of them equally likely; else -1."""
+    """A uniformly random action with probability `epsilon`, else -1."""
     whether_key, which_key = jax.random.split(key)
     explores = jax.random.uniform(whether_key, shape, epsilon.dtype) < epsilon
     return jnp.where(explores, jax.random.randint(which_key, shape, 0, num_actions, jnp.int32), -1)
 
 
 def epsilon_greedy(value: Float[Array, "*B A"], exploration: Int[Array, "*B"]) -> Int[Array, "*B"]:
-    """The action to explore where there is one, else the most valuable."""
+    """The exploratory action where it is not -1, else the greedy action."""
     return jnp.where(exploration < 0, greedy(value), exploration)

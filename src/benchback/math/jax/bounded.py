@@ -1,4 +1,4 @@
-"""Real-valued actions within bounds: squashed into them, blurred, or drawn from all they hold."""
+"""Bounded continuous actions: tanh squashing, exploration noise and uniform sampling."""
 
 import jax
 import jax.numpy as jnp
@@ -8,24 +8,24 @@ from benchback.math.records import ActingNoise, Bounds
 
 
 def bounds(low: tuple[float, ...], high: tuple[float, ...], dtype: jnp.dtype) -> Bounds:
-    """Bounds as data."""
+    """Bounds as arrays."""
     return Bounds(jnp.asarray(low, dtype), jnp.asarray(high, dtype))
 
 
 def squash(head: Float[Array, "*B A"], bounds: Bounds) -> Float[Array, "*B A"]:
-    """c + h tanh(head), where c is the centre of the bounds and h half their distance."""
+    """c + h tanh(head), where c is the centre of the bounds and h half their range."""
     return 0.5 * (bounds.low + bounds.high) + 0.5 * (bounds.high - bounds.low) * jnp.tanh(head)
 
 
 def add_noise(action: Float[Array, "*B A"], noise: Float[Array, "*B A"], bounds: Bounds) -> Float[Array, "*B A"]:
-    """clip(a + h z, low, high): noise z counts in halves h of the distance between the bounds."""
+    """clip(a + h z, low, high): noise z is in units of half the range, h."""
     return jnp.clip(action + 0.5 * (bounds.high - bounds.low) * noise, bounds.low, bounds.high)
 
 
 def acting_noise(
     key: Key[Array, ""], shape: tuple[int, int, int], inserted: Int[Array, ""], start_steps: int, dtype: jnp.dtype
 ) -> ActingNoise:
-    """The randomness of T steps of E environments, `shape` being T, E, A; the first `start_steps` ever at random."""
+    """Noise of T steps of E environments, with shape (T, E, A); `at_random` in the first `start_steps` of training."""
     normal_key, uniform_key = jax.random.split(key)
     at_random = inserted + shape[1] * jnp.arange(shape[0]) < start_steps
     return ActingNoise(
@@ -36,6 +36,6 @@ def acting_noise(
 def explore(
     action: Float[Array, "E A"], noise: ActingNoise, bounds: Bounds, scale: Float[Array, ""]
 ) -> Float[Array, "E A"]:
-    """The action blurred by `scale` times normal noise; uniform over all actions while at random."""
+    """The action with `scale` times normal noise added; uniform within the bounds where `at_random`."""
     anywhere = bounds.low + (bounds.high - bounds.low) * noise.uniform
     return jnp.where(noise.at_random, anywhere, add_noise(action, scale * noise.normal, bounds))

@@ -1,4 +1,4 @@
-"""The categorical distribution, by its logits; `gaussian.py` beside it has the same names."""
+"""The categorical distribution, given logits; same interface as `gaussian.py`."""
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, Int, Key
 def log_prob(logits: Float[Array, "*B A"], action: Int[Array, "*B"]) -> Float[Array, "*B"]:
     """log softmax(logits)[action].
 
-    A masked sum instead of a gather: the gradient of a gather is a scatter, which XLA runs serially on CPU.
+    A masked sum instead of a gather: the gradient of a gather is a scatter, which XLA runs serially on a CPU.
     """
     chosen = action[..., None] == jnp.arange(logits.shape[-1])
     return jnp.sum(jnp.where(chosen, jax.nn.log_softmax(logits), 0), axis=-1)
@@ -26,7 +26,7 @@ def noise(key: Key[Array, ""], shape: tuple[int, ...], dtype: jnp.dtype) -> Floa
 
 
 def sample(logits: Float[Array, "*B A"], noise: Float[Array, "*B A"]) -> Int[Array, "*B"]:
-    """A draw from softmax(logits), given standard Gumbel noise (the Gumbel-max trick)."""
+    """A sample of softmax(logits), given standard Gumbel noise (the Gumbel-max trick)."""
     return jnp.argmax(logits + noise, axis=-1).astype(jnp.int32)
 
 

@@ -1,7 +1,7 @@
-"""The diagonal Gaussian distribution, by its means and log standard deviations end to end, `[*B, 2 A]`.
+"""The diagonal Gaussian distribution, given concatenated means and log standard deviations, `[*B, 2 A]`.
 
-One array instead of two, so that what a policy emits has one shape whatever it chooses among; `categorical.py`
-beside it has the same names.
+One array instead of two, so that policy parameters are a single array for every distribution; same interface as
+`categorical.py`.
 """
 
 import math
@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Key
 
 
 def parameters(mean: Float[Array, "*B A"], log_std: Float[Array, "A"]) -> Float[Array, "*B P"]:
-    """The distribution around each mean whose spread is the same everywhere."""
+    """Policy parameters from means and a state-independent log standard deviation."""
     return jnp.concatenate([mean, jnp.broadcast_to(log_std, mean.shape)], axis=-1)
 
 
@@ -41,5 +41,5 @@ def sample(params: Float[Array, "*B P"], noise: Float[Array, "*B A"]) -> Float[A
 
 
 def greedy(params: Float[Array, "*B P"]) -> Float[Array, "*B A"]:
-    """The most probable action, which is the mean."""
+    """The most probable action: the mean."""
     return jnp.split(params, 2, axis=-1)[0]

@@ -1,4 +1,4 @@
-"""The pieces of policy-gradient losses."""
+"""Terms of policy-gradient losses."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -34,6 +34,6 @@ def approximate_kl(log_ratio: Float[Array, "B"]) -> Float[Array, ""]:
 
 
 def clip_fraction(log_ratio: Float[Array, "B"], clip: Float[Array, ""]) -> Float[Array, ""]:
-    """Share of samples whose ratio is outside the clipping range."""
+    """Fraction of samples whose ratio is outside the clipping range."""
     outside = jnp.abs(jnp.expm1(log_ratio)) > clip
     return jnp.mean(outside.astype(log_ratio.dtype))

@@ -1,4 +1,4 @@
-"""Adam behind a global-norm clip, with hyper-parameters that are data."""
+"""Adam with global-norm clipping and hyper-parameters that are data."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -12,19 +12,19 @@ from benchback.math.jax.schedules import linear_anneal
 
 
 class AdamState(NamedTuple):
-    """Moments of the gradient, in the structure of the parameters. How many it has seen is counted apart."""
+    """Moments of the gradient, in the structure of the parameters. The step count is a separate counter."""
 
     mean: Any
     variance: Any
 
 
 class Adam(optax.GradientTransformationExtraArgs):
-    """Optax's record of two functions, with the types that they have here."""
+    """An optimiser as two functions, after optax.GradientTransformation."""
 
     init: Callable[[Any], AdamState]
     """Parameters -> zero moments."""
     update: Callable[..., tuple[Any, AdamState]]
-    """(gradient, state, count=count, hyper=hyper) -> what to add to the parameters, state."""
+    """(gradient, state, count=count, hyper=hyper) -> parameter updates, state."""
 
 
 def adam(
@@ -37,9 +37,9 @@ def adam(
 ) -> Adam:
     """Clipped Adam (Kingma & Ba 2015) as an optax transformation; `update(..., count=count, hyper=hyper)`.
 
-    Its floats arrive with every update instead of being baked in, so that agents that differ in them
-    share one program; so does the count of earlier updates, which is the same for all of them. Gradients g become
-    min(1, c / |g|) g before they enter the moments, if `clip`; the step size is the hyper-parameter named `rate`.
+    Its float hyper-parameters are arguments of each update instead of constants, so that agents that differ in
+    them share one program; so is the count of earlier updates, which is the same for all of them. Gradients g become
+    min(1, c / |g|) g before they enter the moments, if `clip`; the learning rate is the hyper-parameter named `rate`.
     """
 
     def init(params: Any) -> AdamState:
@@ -66,9 +66,9 @@ def adam(
 
 
 def clip_by_global_norm(gradient: Any, limit: Any) -> Any:
-    """The gradient, brought to norm `limit` where it exceeds it.
+    """The gradient, scaled to norm `limit` if its norm is larger.
 
-    By a factor where optax.clip_by_global_norm divides: XLA fuses a product into the moments, but not a quotient.
+    Multiplies where optax.clip_by_global_norm divides: XLA fuses a product into the moments, but not a quotient.
     """
     factor = limit / jnp.maximum(optax.tree.norm(gradient), limit)
     return jax.tree.map(lambda g: factor * g, gradient)

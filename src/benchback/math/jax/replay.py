@@ -1,7 +1,7 @@
-"""A ring of transitions on the device, written in place where its buffers are donated.
+"""A ring buffer of transitions on the device, written in place if its buffers are donated.
 
-Semantics, shared with the torch twin: row `inserted % capacity` is written next, so the oldest rows are overwritten
-first; rows are drawn uniformly, with replacement, from those written so far.
+Semantics, shared with torch: row `inserted % capacity` is written next, so the oldest rows are overwritten
+first; rows are sampled uniformly, with replacement, from those written so far.
 """
 
 from typing import Any
@@ -14,14 +14,14 @@ from benchback.math.records import Replay
 
 
 def empty_replay(example: Any, capacity: int) -> Replay:
-    """Room for `capacity` transitions like `example`, a record of arrays of one transition."""
+    """An empty replay for `capacity` transitions like `example`, a record of the arrays of one transition."""
     return Replay(jax.tree.map(lambda x: jnp.zeros((capacity, *x.shape), x.dtype), example))
 
 
 def insert(replay: Replay, inserted: Int[Array, ""], rows: Any) -> Replay:
-    """The replay, into which `inserted` rows went before, after the given ones, `[N, ...]`, oldest first.
+    """The replay after inserting rows `[N, ...]`, oldest first; `inserted` rows were inserted before.
 
-    Of more than fit, the last are kept.
+    If there are more rows than its capacity, the last are kept.
     """
     capacity, number = _length(replay.data), _length(rows)
     kept = min(number, capacity)
@@ -37,12 +37,12 @@ def insert(replay: Replay, inserted: Int[Array, ""], rows: Any) -> Replay:
 def sample_indices(
     key: Key[Array, ""], replay: Replay, inserted: Int[Array, ""], shape: tuple[int, ...]
 ) -> Int[Array, "..."]:
-    """Indices of rows written so far, uniform and with replacement."""
+    """Indices of rows written so far, sampled uniformly with replacement."""
     return jax.random.randint(key, shape, 0, jnp.minimum(inserted, _length(replay.data)))
 
 
 def gather(replay: Replay, index: Int[Array, "..."]) -> Any:
-    """The given rows."""
+    """The rows with these indices."""
     return jax.tree.map(lambda x: x.at[index].get(mode="promise_in_bounds"), replay.data)
 
 

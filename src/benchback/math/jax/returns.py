@@ -11,7 +11,7 @@ def successor_value(
     final_value: Float[Array, "T E"],
     truncated: Bool[Array, "T E"],
 ) -> Float[Array, "T E"]:
-    """V of the observation that followed each step: of the final one where the episode was cut by a time limit."""
+    """Value of the next observation of each step: of the final observation where the episode was truncated."""
     following = jnp.concatenate([value[1:], last_value[None]])
     return jnp.where(truncated, final_value, following)
 
@@ -45,7 +45,7 @@ def rewards_to_go(
     *,
     gamma: Float[Array, ""],
 ) -> Float[Array, "T E"]:
-    """Discounted rewards from each step to the end of its episode; V where a time limit or the rollout cuts it off.
+    """Discounted rewards from each step to the end of its episode; bootstraps where truncated or cut by the rollout.
 
     R_t = r_t + gamma R_{t+1} within an episode, r_t where it terminates, r_t + gamma V_{t+1} where it is cut.
     """
@@ -69,9 +69,9 @@ def _accumulate(
 def discounted_return(
     reward: Float[Array, "T E"], done: Bool[Array, "T E"], before: Float[Array, "E"], *, gamma: Float[Array, ""]
 ) -> Float[Array, "T E"]:
-    """Of each step's episode up to that step: R_t = r_t + gamma (1 - done_{t-1}) R_{t-1}.
+    """Discounted return of each episode up to each step: R_t = r_t + gamma (1 - done_{t-1}) R_{t-1}.
 
-    `before` is what episodes brought before the first step: zero where one starts there.
+    `before` is R before the first step: zero for new episodes.
     """
     cut = jnp.concatenate([jnp.zeros_like(done[:1]), done[:-1]])
     decay = jnp.where(cut, 0, gamma).astype(before.dtype)
@@ -80,10 +80,10 @@ def discounted_return(
 
 
 def mean_where(x: Num[Array, "T E"], mask: Bool[Array, "T E"]) -> Float[Array, ""]:
-    """Mean of the masked entries; NaN where there are none."""
+    """Mean of the masked entries; NaN if there are none."""
     return jnp.sum(jnp.where(mask, x, 0)) / jnp.sum(mask)
 
 
 def nanmean(x: Float[Array, "U"]) -> Float[Array, ""]:
-    """Mean of the entries that are not NaN; NaN where there are none."""
+    """Mean of the entries that are not NaN; NaN if there are none."""
     return jnp.nanmean(x)

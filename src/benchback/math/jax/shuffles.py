@@ -1,6 +1,6 @@
 """Minibatches without a sort.
 
-`jax.random.permutation` sorts, which on CPU costs more than a small network's whole update. A shuffle
+`jax.random.permutation` sorts, which on a CPU costs more than the whole update of a small network. A shuffle
 needs only a keyed bijection on {0 .. n-1}; a short Feistel network is one, and it vectorises.
 """
 
@@ -12,11 +12,11 @@ from jaxtyping import Array, Int, Key, UInt32
 
 ROUNDS, ROUNDS_OF_SMALL = 6, 12
 SMALL_BITS = 6
-"""Halves of two bits mix slowly: after 6 rounds neighbours among 12 rows stay neighbours 4 % too often."""
+"""Few bits mix slowly: with halves of two bits, 6 rounds leave neighbours among 12 rows adjacent 4 % too often."""
 
 
 def rounds(size: int) -> int:
-    """Rounds after which no trace of the order is left, judging by the distances between neighbours."""
+    """Number of rounds after which distances between neighbours are those of a random permutation."""
     return ROUNDS_OF_SMALL if _bits(size) <= SMALL_BITS else ROUNDS
 
 
@@ -30,10 +30,10 @@ def permutation(key: Key[Array, ""], size: int) -> Int[Array, "{size}"]:
 
 
 def _permutation(round_key: UInt32[Array, "R"], size: int) -> Int[Array, "{size}"]:
-    """The permutation that the keys of all rounds determine.
+    """The permutation determined by the keys of all rounds.
 
     An alternating Feistel network on the smallest power of two that holds `size`; where size is not a
-    power of two, values outside are sent through again until they fall inside (cycle walking), which
+    power of two, values outside are mapped again until they are inside (cycle walking), which
     keeps it a bijection.
     """
     bits = _bits(size)
@@ -68,7 +68,7 @@ def _scramble(x: UInt32[Array, "N"], key: UInt32[Array, ""]) -> UInt32[Array, "N
 def minibatch_indices(
     key: Key[Array, ""], *, batch_size: int, num_epochs: int, num_minibatches: int
 ) -> Int[Array, "updates minibatch"]:
-    """Rows of the batch for each gradient step: every row once per epoch, in a fresh order."""
+    """Row indices of each gradient step: every row once per epoch, in a new random order."""
     round_key = jax.random.bits(key, (num_epochs, rounds(batch_size)), jnp.uint32)
     order = jax.vmap(lambda keys: _permutation(keys, batch_size))(round_key)
     return order.reshape(num_epochs * num_minibatches, batch_size // num_minibatches)

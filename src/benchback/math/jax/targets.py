@@ -1,4 +1,4 @@
-"""What learning aims at: no gradient passes through it, and slow copies of networks estimate it."""
+"""TD targets and target networks."""
 
 from typing import Any
 
@@ -8,12 +8,12 @@ from jaxtyping import Array, Bool, Float
 
 
 def stop_gradient(x: Float[Array, "*B"]) -> Float[Array, "*B"]:
-    """`x`, through which no gradient passes."""
+    """`x` without gradient."""
     return jax.lax.stop_gradient(x)
 
 
 def polyak(target: Any, online: Any, tau: Float[Array, ""]) -> Any:
-    """(1 - tau) target + tau online, weight by weight; a copy of `online` to the last bit where tau is 1."""
+    """(1 - tau) target + tau online, weight by weight; an exact copy of `online` if tau is 1."""
     return jax.tree.map(lambda slow, fast: (1 - tau) * slow + tau * fast, target, online)
 
 

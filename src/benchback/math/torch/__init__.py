@@ -1,4 +1,4 @@
-"""The torch twin: every public name of its modules, in one namespace."""
+"""The torch implementation: every public name of its modules in one namespace."""
 
 from benchback.math.records import ActingNoise, Bounds, Moments, Replay
 from benchback.math.torch import categorical, gaussian

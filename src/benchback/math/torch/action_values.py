@@ -1,4 +1,4 @@
-"""Values of discrete actions: reading one of them, and choosing by them with a share of exploration."""
+"""Q-values of discrete actions: indexing and epsilon-greedy action selection."""
 
 import torch
 from jaxtyping import Float, Int
@@ -15,12 +15,12 @@ def q_of_action(value: Float[Tensor, "*B A"], action: Int[Tensor, "*B"]) -> Floa
 def epsilon_noise(
     generator: torch.Generator, epsilon: Float[Tensor, ""], shape: tuple[int, ...], num_actions: int
 ) -> Int[Tensor, "..."]:
-    """With probability `epsilon` an action, all of them equally likely; else -1."""
+    """A uniformly random action with probability `epsilon`, else -1."""
     device = generator.device
     explores = torch.rand(shape, generator=generator, dtype=epsilon.dtype, device=device) < epsilon
     return torch.randint(num_actions, shape, generator=generator, device=device).masked_fill_(~explores, -1)
 
 
 def epsilon_greedy(value: Float[Tensor, "*B A"], exploration: Int[Tensor, "*B"]) -> Int[Tensor, "*B"]:
-    """The action to explore where there is one, else the most valuable."""
+    """The exploratory action where it is not -1, else the greedy action."""
     return torch.where(exploration < 0, greedy(value), exploration)

@@ -1,4 +1,4 @@
-"""The categorical distribution, by its logits; `gaussian.py` beside it has the same names."""
+"""The categorical distribution, given logits; same interface as `gaussian.py`."""
 
 import torch
 from jaxtyping import Float, Int
@@ -23,7 +23,7 @@ def noise(generator: torch.Generator, shape: tuple[int, ...], dtype: torch.dtype
 
 
 def sample(logits: Float[Tensor, "*B A"], noise: Float[Tensor, "*B A"]) -> Int[Tensor, "*B"]:
-    """A draw from softmax(logits), given standard Gumbel noise (the Gumbel-max trick)."""
+    """A sample of softmax(logits), given standard Gumbel noise (the Gumbel-max trick)."""
     return (logits + noise).argmax(-1)
 
 

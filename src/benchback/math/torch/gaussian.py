@@ -1,7 +1,7 @@
-"""The diagonal Gaussian distribution, by its means and log standard deviations end to end, `[*B, 2 A]`.
+"""The diagonal Gaussian distribution, given concatenated means and log standard deviations, `[*B, 2 A]`.
 
-One tensor instead of two, so that what a policy emits has one shape whatever it chooses among; `categorical.py`
-beside it has the same names.
+One tensor instead of two, so that policy parameters are a single tensor for every distribution; same interface as
+`categorical.py`.
 """
 
 import math
@@ -12,7 +12,7 @@ from torch import Tensor
 
 
 def parameters(mean: Float[Tensor, "*B A"], log_std: Float[Tensor, "A"]) -> Float[Tensor, "*B P"]:
-    """The distribution around each mean whose spread is the same everywhere."""
+    """Policy parameters from means and a state-independent log standard deviation."""
     return torch.cat([mean, log_std.expand_as(mean)], -1)
 
 
@@ -41,5 +41,5 @@ def sample(params: Float[Tensor, "*B P"], noise: Float[Tensor, "*B A"]) -> Float
 
 
 def greedy(params: Float[Tensor, "*B P"]) -> Float[Tensor, "*B A"]:
-    """The most probable action, which is the mean."""
+    """The most probable action: the mean."""
     return params.chunk(2, -1)[0]

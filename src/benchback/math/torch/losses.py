@@ -1,4 +1,4 @@
-"""The pieces of policy-gradient losses."""
+"""Terms of policy-gradient losses."""
 
 import torch
 from jaxtyping import Float
@@ -38,6 +38,6 @@ def approximate_kl(log_ratio: Float[Tensor, "B"]) -> Float[Tensor, ""]:
 
 
 def clip_fraction(log_ratio: Float[Tensor, "B"], clip: Float[Tensor, ""]) -> Float[Tensor, ""]:
-    """Share of samples whose ratio is outside the clipping range."""
+    """Fraction of samples whose ratio is outside the clipping range."""
     outside = log_ratio.expm1().abs() > clip
     return outside.to(log_ratio.dtype).mean()

@@ -1,6 +1,6 @@
-"""Running statistics of what was seen, and what brings numbers to a common scale by them.
+"""Running moments and normalisation by them.
 
-Statistics are kept per feature: every other axis, time and environments alike, only adds rows.
+Moments are per feature: all other axes, time and environments, are rows.
 """
 
 import torch
@@ -11,18 +11,18 @@ from benchback.math.records import Moments
 
 EPSILON = 1e-8
 LIMIT = 10.0
-"""Standard deviations beyond which a number is clipped."""
+"""Clipping range of normalised numbers, in standard deviations."""
 
 
 def no_moments(shape: tuple[int, ...], dtype: torch.dtype) -> Moments:
-    """The statistics of features of that shape before anything was seen."""
+    """Initial moments of features of that shape."""
     return Moments(torch.zeros((), dtype=dtype), torch.zeros(shape, dtype=dtype), torch.ones(shape, dtype=dtype))
 
 
 def update_moments(moments: Moments, x: Shaped[Tensor, "..."]) -> Moments:
-    """The statistics after the rows of `x`, `[..., *F]`, as if all rows had been seen at once.
+    """Moments updated with the rows of `x`, `[..., *F]`; equal to those of all rows taken together.
 
-    With s the share of the new rows: mean + s delta, (1 - s) variance + s variance' + s (1 - s) delta^2 (Chan,
+    With s the fraction of new rows: mean + s delta, (1 - s) variance + s variance' + s (1 - s) delta^2 (Chan,
     Golub & LeVeque 1983).
     """
     rows = x.reshape(-1, *moments.mean.shape).to(moments.mean.dtype)
@@ -44,5 +44,5 @@ def normalise(x: Shaped[Tensor, "*S"], moments: Moments) -> Float[Tensor, "*S"]:
 
 
 def rescale(x: Shaped[Tensor, "*S"], moments: Moments) -> Float[Tensor, "*S"]:
-    """x / sqrt(variance + 1e-8), clipped to +-10: zero stays zero."""
+    """x / sqrt(variance + 1e-8), clipped to +-10; not centred."""
     return (x / (moments.variance + EPSILON).sqrt()).clamp(-LIMIT, LIMIT)

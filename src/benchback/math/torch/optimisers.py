@@ -1,4 +1,4 @@
-"""Adam behind a global-norm clip, with hyper-parameters that are data."""
+"""Adam with global-norm clipping and hyper-parameters that are data."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ from benchback.math.torch.schedules import linear_anneal
 
 
 class AdamState(NamedTuple):
-    """Gradient steps taken, and the moments of all parameters end to end; updated in place."""
+    """Number of gradient steps and the concatenated moments of all parameters; updated in place."""
 
     count: Int[Tensor, ""]
     mean: Float[Tensor, "N"]
@@ -37,11 +37,11 @@ def adam(
 ) -> Adam:
     """Clipped Adam (Kingma & Ba 2015) that works in place; `update(..., hyper=hyper)`.
 
-    All its floats arrive with every update as tensors (torch.optim.Adam takes only the learning rate so),
-    so that changing one neither recompiles nor waits for the device. Gradients g become min(1, c / |g|) g
-    before they enter the moments, if `clip`; the step size is the hyper-parameter named `rate`. The moments lie
-    in one vector: a small network has a dozen parameters, and one operation on all of them costs eager torch a
-    fifth of a dozen operations.
+    Its float hyper-parameters are tensor arguments of each update (torch.optim.Adam allows only the learning rate),
+    so that changing one neither recompiles nor synchronises with the device. Gradients g become min(1, c / |g|) g
+    before they enter the moments, if `clip`; the learning rate is the hyper-parameter named `rate`. The moments
+    are one vector: a small network has a dozen parameters, and in eager torch one operation on all of them takes a
+    fifth of the time of a dozen operations.
     """
 
     def init(params: Sequence[Tensor]) -> AdamState:
@@ -73,7 +73,7 @@ def adam(
 def clip_by_global_norm(
     gradient: Float[Tensor, "N"], limit: Float[Tensor, ""]
 ) -> tuple[Float[Tensor, "N"], Float[Tensor, ""]]:
-    """The gradient, brought to norm `limit` where it exceeds it, and its norm before.
+    """The gradient, scaled to norm `limit` if its norm is larger, and its norm before clipping.
 
     torch.nn.utils.clip_grad_norm_ divides by norm + 1e-6, optax by the norm. Parity needs them equal.
     """
@@ -82,7 +82,7 @@ def clip_by_global_norm(
 
 
 def _direction(gradient: Float[Tensor, "N"], state: AdamState, hyper: Any) -> Float[Tensor, "N"]:
-    """m / (1 - beta1^k) / (sqrt(v / (1 - beta2^k)) + epsilon) after k gradients, this one included."""
+    """m / (1 - beta1^k) / (sqrt(v / (1 - beta2^k)) + epsilon) after k gradient steps, including this one."""
     count, mean, variance = state
     count.add_(1)
     mean.lerp_(gradient, 1 - hyper.adam_beta1)

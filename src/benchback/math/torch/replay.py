@@ -1,7 +1,7 @@
-"""A ring of transitions in preallocated tensors, written in place.
+"""A ring buffer of transitions in preallocated tensors, written in place.
 
-Semantics, shared with the JAX twin: row `inserted % capacity` is written next, so the oldest rows are overwritten
-first; rows are drawn uniformly, with replacement, from those written so far.
+Semantics, shared with JAX: row `inserted % capacity` is written next, so the oldest rows are overwritten
+first; rows are sampled uniformly, with replacement, from those written so far.
 """
 
 from typing import Any
@@ -14,15 +14,16 @@ from benchback.math.records import Replay
 
 
 def empty_replay(example: Any, capacity: int) -> Replay:
-    """Room for `capacity` transitions like `example`, a record of tensors of one transition."""
+    """An empty replay for `capacity` transitions like `example`, a record of the tensors of one transition."""
     room = (torch.zeros((capacity, *x.shape), dtype=x.dtype, device=x.device) for x in example)
     return Replay(type(example)(*room))
 
 
 def insert(replay: Replay, inserted: int, rows: Any) -> Replay:
-    """The replay, into which `inserted` rows went before, after the given ones, `[N, ...]`, oldest first.
+    """The replay after inserting rows `[N, ...]`, oldest first; `inserted` rows were inserted before.
 
-    Of more than fit, the last are kept. The count is known to Python, so that asking for it waits for nothing.
+    If there are more rows than its capacity, the last are kept. The count is a Python int, so reading it does not
+    synchronise with the device.
     """
     capacity, number = len(replay.data[0]), len(rows[0])
     kept = min(number, capacity)
@@ -38,11 +39,11 @@ def insert(replay: Replay, inserted: int, rows: Any) -> Replay:
 def sample_indices(
     generator: torch.Generator, replay: Replay, inserted: int, shape: tuple[int, ...]
 ) -> Int[Tensor, "..."]:
-    """Indices of rows written so far, uniform and with replacement."""
+    """Indices of rows written so far, sampled uniformly with replacement."""
     size = min(inserted, len(replay.data[0]))
     return torch.randint(size, shape, generator=generator, device=generator.device)
 
 
 def gather(replay: Replay, index: Int[Tensor, "B"]) -> Any:
-    """The given rows."""
+    """The rows with these indices."""
     return type(replay.data)(*(x.index_select(0, index) for x in replay.data))

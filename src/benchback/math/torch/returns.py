@@ -11,7 +11,7 @@ def successor_value(
     final_value: Float[Tensor, "T E"],
     truncated: Bool[Tensor, "T E"],
 ) -> Float[Tensor, "T E"]:
-    """V of the observation that followed each step: of the final one where the episode was cut by a time limit."""
+    """Value of the next observation of each step: of the final observation where the episode was truncated."""
     following = torch.cat([value[1:], last_value[None]])
     return torch.where(truncated, final_value, following)
 
@@ -44,7 +44,7 @@ def rewards_to_go(
     *,
     gamma: Float[Tensor, ""],
 ) -> Float[Tensor, "T E"]:
-    """Discounted rewards from each step to the end of its episode; V where a time limit or the rollout cuts it off.
+    """Discounted rewards from each step to the end of its episode; bootstraps where truncated or cut by the rollout.
 
     R_t = r_t + gamma R_{t+1} within an episode, r_t where it terminates, r_t + gamma V_{t+1} where it is cut.
     """
@@ -56,7 +56,7 @@ def rewards_to_go(
 def _accumulate(delta: Float[Tensor, "T E"], decay: Float[Tensor, "T E"]) -> Float[Tensor, "T E"]:
     """A_t = delta_t + decay_t A_{t+1}, in log2 T rounds.
 
-    Before each round A_t sums the next `reach` steps and decay_t is what carries A_{t+reach} to t, so one
+    Before each round A_t sums the next `reach` steps and decay_t is the factor of A_{t+reach} in A_t, so one
     round doubles the reach. T rounds of a plain loop would cost torch T kernel launches.
     """
     reach, num_steps = 1, delta.shape[0]
@@ -72,22 +72,22 @@ def _accumulate(delta: Float[Tensor, "T E"], decay: Float[Tensor, "T E"]) -> Flo
 def discounted_return(
     reward: Float[Tensor, "T E"], done: Bool[Tensor, "T E"], before: Float[Tensor, "E"], *, gamma: Float[Tensor, ""]
 ) -> Float[Tensor, "T E"]:
-    """Of each step's episode up to that step: R_t = r_t + gamma (1 - done_{t-1}) R_{t-1}.
+    """Discounted return of each episode up to each step: R_t = r_t + gamma (1 - done_{t-1}) R_{t-1}.
 
-    `before` is what episodes brought before the first step: zero where one starts there.
+    `before` is R before the first step: zero for new episodes.
     """
     decay = torch.where(done, 0, gamma).to(before.dtype)
-    # The same recursion as that of advantages, backwards: `before` is the step that precedes all others.
+    # The recursion of advantages, reversed in time; `before` is prepended as the first step.
     steps = torch.cat([before[None], reward.to(before.dtype)])
     decays = torch.cat([torch.zeros_like(before)[None], gamma.expand_as(before)[None], decay[:-1]])
     return _accumulate(steps.flip(0), decays.flip(0)).flip(0)[1:]
 
 
 def mean_where(x: Num[Tensor, "T E"], mask: Bool[Tensor, "T E"]) -> Float[Tensor, ""]:
-    """Mean of the masked entries; NaN where there are none."""
+    """Mean of the masked entries; NaN if there are none."""
     return torch.where(mask, x, 0).sum() / mask.sum()
 
 
 def nanmean(x: Float[Tensor, "U"]) -> Float[Tensor, ""]:
-    """Mean of the entries that are not NaN; NaN where there are none."""
+    """Mean of the entries that are not NaN; NaN if there are none."""
     return x.nanmean()

@@ -1,4 +1,4 @@
-"""Minibatches by permutation; torch shuffles in place in linear time, so no sort needs avoiding."""
+"""Minibatches by permutation; torch.randperm is linear-time, so it is used directly."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ def permutation(generator: torch.Generator, size: int) -> Int[Tensor, "{size}"]:
 def minibatch_indices(
     generator: torch.Generator, *, batch_size: int, num_epochs: int, num_minibatches: int
 ) -> Int[Tensor, "updates minibatch"]:
-    """Rows of the batch for each gradient step: every row once per epoch, in a fresh order."""
+    """Row indices of each gradient step: every row once per epoch, in a new random order."""
     order = torch.stack([permutation(generator, batch_size) for _ in range(num_epochs)])
     return order.reshape(num_epochs * num_minibatches, batch_size // num_minibatches)
 

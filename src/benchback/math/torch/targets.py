@@ -1,4 +1,4 @@
-"""What learning aims at: no gradient passes through it, and slow copies of networks estimate it."""
+"""TD targets and target networks."""
 
 from typing import Any
 
@@ -8,13 +8,13 @@ from torch import Tensor
 
 
 def stop_gradient(x: Float[Tensor, "*B"]) -> Float[Tensor, "*B"]:
-    """`x`, through which no gradient passes."""
+    """`x` without gradient."""
     return x.detach()
 
 
 @torch.no_grad()
 def polyak(target: Any, online: Any, tau: Float[Tensor, ""]) -> Any:
-    """(1 - tau) target + tau online, weight by weight, in place; a copy of `online` to the last bit where tau is 1."""
+    """(1 - tau) target + tau online, weight by weight, in place; an exact copy of `online` if tau is 1."""
     for slow, fast in zip(target.parameters(), online.parameters(), strict=True):
         slow.lerp_(fast, tau)
     return target

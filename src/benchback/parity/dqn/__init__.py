@@ -1,1 +1,1 @@
-"""What DQN is tried on (`cases`), what it must compute (`oracle`), and the five levels that compare (`levels`)."""
+"""Parity of DQN with a float64 oracle: test cases, the oracle, and the five levels."""

@@ -1,7 +1,7 @@
-"""What DQN is tried on: settings, weights and minibatches in which every branch is taken.
+"""Test cases of DQN: configurations, weights and minibatches that cover every branch.
 
-All numbers, hyper-parameters included, are ones that float32 holds exactly. Both precisions and the
-oracle then start from the same values, and what deviates is the computing.
+float32 holds every number exactly, hyper-parameters included: both precisions and the oracle start from the
+same values, and what deviates is the arithmetic.
 """
 
 from dataclasses import dataclass, replace
@@ -34,24 +34,24 @@ BASE = Config(
     last_epsilon=2**-3,
     exploration_fraction=0.1875,
 )
-"""Rounds of 16 rows: the first does not learn, the third is the first to fill the replay and to update the target,
-and exploration has fallen after it."""
+"""Iterations of 16 rows: the first does not learn, the third fills the replay and updates the target, and epsilon has
+reached its final value after it."""
 
 OTHER = replace(BASE, double=True, anneal=True, truncation="terminal", tau=0.25)
-"""The other side of every switch."""
+"""The other value of every option."""
 
 GREEDY = replace(BASE, first_epsilon=0.0, last_epsilon=0.0)
-"""No exploration: every action is the best one."""
+"""No exploration: every action is greedy."""
 
 TINY = replace(OTHER, minibatch_size=8, hidden_sizes=(8,))
-"""The least that has everything: compiling it costs more than running it."""
+"""The smallest configuration with every feature: its cost is compilation."""
 
 ROWS = BASE.minibatch_size
 
 
 @dataclass(frozen=True)
 class Case:
-    """One gradient step to be taken."""
+    """Inputs of one gradient step."""
 
     config: Config
     weights: Weights
@@ -59,7 +59,7 @@ class Case:
 
 
 def network(random: np.random.Generator) -> Weights:
-    """Weights that make values of the order of one, a target of its own, and a fresh Adam."""
+    """Weights with values of order one, a different target network, and an initial Adam state."""
     weights = _tower(random)
     target = {f"target/{name}": x for name, x in _tower(random).items()}
     return _exact(weights | target | fresh_adam(weights))
@@ -74,7 +74,7 @@ def _tower(random: np.random.Generator) -> Weights:
 
 
 def midway(weights: Weights, random: np.random.Generator) -> Weights:
-    """The same network with an Adam in the middle of training."""
+    """The same network with an Adam state from the middle of training."""
     result = dict(weights)
     for name in parameters(weights):
         result[f"adam/mean/{name}"] = 0.01 * random.normal(size=weights[name].shape)
@@ -83,7 +83,7 @@ def midway(weights: Weights, random: np.random.Generator) -> Weights:
 
 
 def minibatch(random: np.random.Generator, *, binary: bool = False) -> Minibatch:
-    """Transitions, a quarter of which end an episode; observations real or of type bool, as MinAtar gives them."""
+    """Transitions, a quarter of them terminal; observations float or, as in MinAtar, bool."""
     obs, next_obs = random.normal(size=(2, ROWS, OBSERVATION_SIZE)).astype(np.float32)
     return Minibatch(
         obs=obs > 0 if binary else obs,
@@ -95,7 +95,7 @@ def minibatch(random: np.random.Generator, *, binary: bool = False) -> Minibatch
 
 
 def single_steps() -> list[Case]:
-    """Both kinds of observations, a fresh Adam and one midway, under both settings of the switches."""
+    """Both types of observations, initial and midway Adam states, both values of the options."""
     random = np.random.default_rng(0)
     weights = network(random)
     data = [minibatch(random), minibatch(random, binary=True)]
@@ -104,11 +104,11 @@ def single_steps() -> list[Case]:
 
 
 def twenty_steps() -> tuple[Weights, list[Minibatch]]:
-    """Weights, and twenty minibatches."""
+    """Weights and twenty minibatches."""
     random = np.random.default_rng(1)
     return network(random), [minibatch(random) for _ in range(20)]
 
 
 def _exact(weights: Weights) -> Weights:
-    """`weights` rounded to float32 and written in float64, as the oracle wants them."""
+    """`weights` rounded to float32, stored in float64 for the oracle."""
     return {name: x.astype(np.float32).astype(float) if x.ndim else x for name, x in weights.items()}

@@ -18,12 +18,12 @@ from benchback.parity.subject import Subject
 
 SEED = 7
 REFERENCE = "purejax"
-"""Whose actions the JAX family must take."""
+"""The backend whose actions all JAX backends must reproduce."""
 NUM_ITERATIONS = 5
 
 
 def forward(subject: Subject) -> Iterator[Deviation]:
-    """L0: greedy actions, asked for and taken in a rollout, and where those led; then the initial weights."""
+    """L0: greedy actions of `act` and of a rollout, the rollout's next observations, and the initial weights."""
     random = np.random.default_rng(2)
     weights = cases.network(random)
     obs = cases.minibatch(random).obs
@@ -38,7 +38,7 @@ def forward(subject: Subject) -> Iterator[Deviation]:
 
 
 def initial_weights(weights: Weights) -> Iterator[Deviation]:
-    """Kernels against orthogonal ones of scale sqrt 2, and 1 for the head; biases against zero; equal targets."""
+    """Kernels are orthogonal with scale sqrt 2, 1 for the output layer; biases are zero; targets equal."""
     head = f"critic/{len(cases.BASE.hidden)}/kernel"
     found = []
     for name, x in parameters(weights).items():
@@ -65,7 +65,7 @@ def _one_step(subject: Subject, case: cases.Case) -> Iterator[Deviation]:
     yield from deviation.of_metrics(subject.fetch(metrics), expected_metrics)
     yield from deviation.of_weights(found, expected)
     if case.weights["adam/count"] == 0:
-        # Adam's first mean is the gradient times 1 - beta1.
+        # Adam's first moment is the gradient times 1 - beta1.
         gradients = (
             {name: x / (1 - case.config.adam_beta1) for name, x in section(w, "adam/mean/").items()}
             for w in (found, expected)
@@ -76,7 +76,7 @@ def _one_step(subject: Subject, case: cases.Case) -> Iterator[Deviation]:
 
 
 def twenty_steps(subject: Subject) -> Iterator[Deviation]:
-    """L2: twenty gradient steps, where small differences would add up."""
+    """L2: twenty gradient steps, where small differences accumulate."""
     expected, minibatches = cases.twenty_steps()
     agent = subject.agent(cases.BASE)
     state = start(agent, SEED, expected)
@@ -89,12 +89,12 @@ def twenty_steps(subject: Subject) -> Iterator[Deviation]:
 
 
 def update(subject: Subject) -> Iterator[Deviation]:
-    """L3: whole iterations from an empty replay until it has wrapped around and the target was updated."""
+    """L3: whole iterations from an empty replay until it has wrapped around and the target is updated."""
     return worst(d for config in (cases.BASE, cases.OTHER) for d in _iterations(subject, config))
 
 
 class Iteration(NamedTuple):
-    """What one iteration did."""
+    """Rollout, row order, metrics and weights of one iteration."""
 
     batch: Any
     order: np.ndarray
@@ -103,7 +103,7 @@ class Iteration(NamedTuple):
 
 
 def _iterations(subject: Subject, config: Config) -> Iterator[Deviation]:
-    """Learning equal to the oracle's, and in the rest of the JAX family actions equal to the reference's."""
+    """Iterations compared with the oracle; in the JAX family also actions with the reference backend."""
     random = np.random.default_rng(5)
     expected = cases.midway(cases.network(random), random)
     ours = _history(subject, expected, config)
@@ -120,7 +120,7 @@ def _iterations(subject: Subject, config: Config) -> Iterator[Deviation]:
 
 
 def _replay(found: Weights, history: list[oracle.Row], config: Config) -> Iterator[Deviation]:
-    """What is kept, place by place, and how much was ever inserted."""
+    """Deviation of the replay, row by row, and of the number of inserted rows."""
     held = oracle.ring(history, config.replay_capacity)
     for field, column in zip(Minibatch._fields, zip(*held, strict=True), strict=True):
         yield "replay", deviation.mismatch(found[f"replay/data/{field}"][: len(held)], np.stack(column))
@@ -133,7 +133,7 @@ def _history(subject: Subject, weights: Weights, config: Config) -> list[Iterati
     history = []
     for i in range(1, NUM_ITERATIONS + 1):
         state, batch = agent.rollout(state)
-        # Fetched before the update may overwrite it.
+        # Copied before the update may donate it.
         fetched = subject.fetch(batch)
         order = _order(subject, config, agent.export(state)["rng"], i * config.batch_size)
         state, metrics = agent.update(state, batch)
@@ -142,7 +142,7 @@ def _history(subject: Subject, weights: Weights, config: Config) -> list[Iterati
 
 
 def _order(subject: Subject, config: Config, rng: np.ndarray, inserted: int) -> np.ndarray:
-    """The rows that each gradient step draws from a replay into which so many were inserted."""
+    """The rows that each gradient step samples from a replay with that many inserted rows."""
     shape, written = (config.num_updates, config.minibatch_size), min(inserted, config.replay_capacity)
     if subject.spec.family == "jax":
         import jax

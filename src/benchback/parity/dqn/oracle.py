@@ -1,8 +1,8 @@
-"""DQN's learning in plain NumPy and float64: the specification that every backend is held against.
+"""DQN's learning in plain NumPy and float64: the reference of every backend.
 
-Written from the equations, slowly and apart: gradients by hand, the replay a list from which the oldest rows drop
-out. It takes only data from the rest of the project (the configuration and the records), no line that computes.
-Acting is left out, but for how often it should be random: random streams belong to the frameworks.
+Written independently from the equations: gradients by hand, the replay a list of which the oldest rows are dropped.
+It imports only data types from the rest of the project (configuration and records), no computations. Acting is left
+out, except epsilon: random streams differ between frameworks.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,12 +29,12 @@ def values(weights: Weights, obs: np.ndarray) -> np.ndarray:
 
 
 def greedy(weights: Weights, obs: np.ndarray) -> np.ndarray:
-    """The most valuable action."""
+    """The action with the largest Q-value."""
     return values(weights, obs).argmax(-1)
 
 
 def td_target(weights: Weights, minibatch: Minibatch, config: Config) -> np.ndarray:
-    """What each Q(s, a) should be: r at the end of an episode, else r + gamma Q'(s', a'), row by row."""
+    """TD target of each row: r if terminated, else r + gamma Q'(s', a')."""
     slow = section(weights, "target/")
     result = np.zeros(len(minibatch.reward))
     for i, (reward, next_obs, terminated) in enumerate(
@@ -46,7 +46,7 @@ def td_target(weights: Weights, minibatch: Minibatch, config: Config) -> np.ndar
 
 
 def objective(weights: Weights, minibatch: Minibatch, config: Config) -> tuple[Metrics, Weights]:
-    """Every metric of the loss, and the loss's gradient; the target is a constant."""
+    """Metrics of the loss and its gradient; the target is constant."""
     layers = forward(weights, "critic", minibatch.obs, "relu")
     one_hot = np.eye(layers[-1].shape[-1])[minibatch.action]
     value, target = (layers[-1] * one_hot).sum(-1), td_target(weights, minibatch, config)
@@ -61,14 +61,14 @@ def objective(weights: Weights, minibatch: Minibatch, config: Config) -> tuple[M
 
 
 def learning_rate(count: int, config: Config) -> float:
-    """Of gradient step `count`: constant, or one step down per iteration that learns and zero after the last."""
+    """Learning rate of gradient step `count`: constant, or annealed to zero over the iterations with gradient steps."""
     iterations = [i for i in range(1, config.num_iterations + 1) if i * config.batch_size >= config.learning_starts]
     done = count // config.num_updates if config.anneal else 0
     return config.learning_rate * (1 - done / max(1, len(iterations)))
 
 
 def learn(weights: Weights, minibatch: Minibatch, config: Config) -> tuple[Weights, Metrics]:
-    """Weights, target and Adam's state after one gradient step, which leaves the target alone; and the metrics."""
+    """Weights and Adam state after one gradient step (the target is unchanged), and metrics."""
     metrics, gradient = objective(weights, Minibatch(*map(widened, minibatch)), config)
     after = oracle.adam(
         weights,
@@ -82,7 +82,7 @@ def learn(weights: Weights, minibatch: Minibatch, config: Config) -> tuple[Weigh
 
 
 def update_target(weights: Weights, config: Config) -> Weights:
-    """The weights with their target network moved towards the online one by tau."""
+    """The weights after a target update with tau."""
     moved = {
         f"target/{name}": config.tau * x + (1 - config.tau) * weights[f"target/{name}"]
         for name, x in parameters(weights).items()
@@ -91,7 +91,7 @@ def update_target(weights: Weights, config: Config) -> Weights:
 
 
 def epsilon(inserted: int, config: Config) -> float:
-    """Share of random actions: from the first to the last on a straight line, then the last."""
+    """Epsilon: linear from the first to the last value, then constant."""
     duration = config.exploration_fraction * config.num_envs * config.num_steps * config.num_iterations
     if inserted >= duration:
         return config.last_epsilon
@@ -99,7 +99,7 @@ def epsilon(inserted: int, config: Config) -> float:
 
 
 def rows(batch: Transition, config: Config) -> list[Row]:
-    """The transitions of a rollout in the order in which they are replayed: step by step, in each all environments."""
+    """The transitions of a rollout in the order of insertion: step by step, environment by environment."""
     num_steps, num_envs = np.shape(batch.reward)
     result = []
     for t in range(num_steps):
@@ -110,7 +110,7 @@ def rows(batch: Transition, config: Config) -> list[Row]:
 
 
 def ring(history: Sequence[Row], capacity: int) -> list[Row]:
-    """What a replay of that capacity holds after all rows of `history`, by place: row i lies in place i % capacity."""
+    """Contents of a replay of that capacity after inserting `history`: row i is at index i % capacity."""
     start = max(0, len(history) - capacity)
     places = {i % capacity: history[i] for i in range(start, len(history))}
     return [places[place] for place in sorted(places)]
@@ -119,7 +119,7 @@ def ring(history: Sequence[Row], capacity: int) -> list[Row]:
 def update(
     weights: Weights, history: Sequence[Row], batch: Transition, config: Config, order: Iterable[np.ndarray]
 ) -> tuple[Weights, list[Row], Metrics]:
-    """Weights, all rows ever inserted, and metrics after an update; `order` names the rows of each gradient step."""
+    """Weights, all inserted rows and metrics after an update; `order` has the rows of each gradient step."""
     share = epsilon(len(history), config)
     history = [*history, *rows(Transition(*map(widened, batch)), config)]
     held = ring(history, config.replay_capacity)

@@ -1,7 +1,7 @@
-"""What PPO is tried on: settings, weights, minibatches and a rollout in which every branch is taken.
+"""Test cases of PPO: configurations, weights, minibatches and a rollout that cover every branch.
 
-All numbers, hyper-parameters included, are ones that float32 holds exactly. Both precisions and the
-oracle then start from the same values, and what deviates is the computing.
+float32 holds every number exactly, hyper-parameters included: both precisions and the oracle start from the
+same values, and what deviates is the arithmetic.
 """
 
 from dataclasses import dataclass, replace
@@ -36,23 +36,23 @@ BASE = Config(
     entropy_coefficient=2**-6,
     value_coefficient=0.5,
 )
-"""One minibatch per epoch: the order of its rows does not matter, so random streams need not agree."""
+"""One minibatch per epoch: the result does not depend on the shuffle, so random streams may differ."""
 
 PLAIN = replace(BASE, clip_value=False, anneal=False, truncation="terminal")
-"""The other side of every switch."""
+"""The other value of every option."""
 
 MINIBATCHES = replace(BASE, num_steps=16, num_minibatches=2)
-"""Several minibatches per epoch, each of as many rows as BASE has: what is compiled for one serves the other."""
+"""Several minibatches per epoch, each of the size of BASE's, so that both share compiled programs."""
 
 STANDSTILL = replace(MINIBATCHES, learning_rate=2**-100)
-"""Weights that do not move: means over the gradient steps are then means over the rows they used."""
+"""Learning rate 0: means over gradient steps are then means over rows."""
 
 TINY = replace(BASE, num_envs=4, num_steps=4, num_epochs=2, num_minibatches=2, hidden_sizes=(8,))
-"""The least that has everything: compiling it costs more than running it."""
+"""The smallest configuration with every feature: its cost is compilation."""
 
 NORMALISED = replace(BASE, normalise_obs=True, normalise_reward=True, initial_log_std=-0.5)
 NORMALISED_MINIBATCHES = replace(NORMALISED, num_steps=16, num_minibatches=2)
-"""Everything in common scales; tried with real-valued actions."""
+"""Normalised observations and rewards; tested with continuous actions."""
 
 ROWS = BASE.batch_size
 Kind = Literal["discrete", "box"]
@@ -60,7 +60,7 @@ Kind = Literal["discrete", "box"]
 
 @dataclass(frozen=True)
 class Case:
-    """One gradient step to be taken."""
+    """Inputs of one gradient step."""
 
     config: Config
     weights: Weights
@@ -68,7 +68,7 @@ class Case:
 
 
 def network(random: np.random.Generator, kind: Kind = "discrete") -> Weights:
-    """Weights that make values and log-odds or means of the order of one, beside a fresh Adam."""
+    """Weights with values and logits or means of order one, and an initial Adam state."""
     weights = {}
     for tower, outputs in (("actor", NUM_ACTIONS if kind == "discrete" else ACTION_SIZE), ("critic", 1)):
         widths = (OBSERVATION_SIZE, *BASE.hidden, outputs)
@@ -76,22 +76,22 @@ def network(random: np.random.Generator, kind: Kind = "discrete") -> Weights:
             weights[f"{tower}/{i}/kernel"] = 1.5 * random.normal(size=(fan_in, fan_out)) / np.sqrt(fan_in)
             weights[f"{tower}/{i}/bias"] = 0.1 * random.normal(size=fan_out)
     if kind == "box":
-        # So wide that the environment clips many actions, and that gradients by the means are short.
+        # So large that the environment clips many actions and the gradient by the means is small.
         weights["log_std"] = 1.25 + 0.2 * random.normal(size=ACTION_SIZE)
     return _exact(weights | fresh_adam(weights))
 
 
 def acquainted(weights: Weights, config: Config, random: np.random.Generator) -> tuple[Weights, list[Transition]]:
-    """The same agent after it has seen a rollout, and that rollout; without statistics where none are wanted."""
+    """The weights with normaliser statistics of one rollout (if normalised), and that rollout."""
     if not (config.normalise_obs or config.normalise_reward):
         return weights, []
     before = [transitions(weights, config, random)]
-    # In full precision: what is compared are statistics of exact numbers, of these and of those that follow.
+    # Not rounded to float32: the comparison is of statistics over this rollout and the following ones.
     return weights | oracle.normaliser(before, config), before
 
 
 def midway(weights: Weights, random: np.random.Generator) -> Weights:
-    """The same network with an Adam in the middle of training, when the learning rate has fallen to half."""
+    """The same network with an Adam state from the middle of training, with half the initial learning rate."""
     result = dict(weights)
     for name in parameters(weights):
         result[f"adam/mean/{name}"] = 0.01 * random.normal(size=weights[name].shape)
@@ -100,17 +100,17 @@ def midway(weights: Weights, random: np.random.Generator) -> Weights:
 
 
 def near(weights: Weights, random: np.random.Generator) -> Minibatch:
-    """Data as at the start of an update: ratios and values within the clipping range, a short gradient."""
+    """Data as at the start of an update: ratios and values within the clipping range, a small gradient."""
     return _minibatch(weights, random, drift=0.05, error=0.1, binary=False)
 
 
 def far(weights: Weights, random: np.random.Generator) -> Minibatch:
-    """Data from a distant policy: ratios and values clipped on both sides, a gradient beyond the limit."""
+    """Data of a distant policy: ratios and values clipped on both sides, gradient norm above the limit."""
     return _minibatch(weights, random, drift=1.0, error=3.0, binary=False)
 
 
 def binary(weights: Weights, random: np.random.Generator) -> Minibatch:
-    """Observations of type bool, as MinAtar gives them."""
+    """Bool observations, as in MinAtar."""
     return _minibatch(weights, random, drift=0.2, error=0.5, binary=True)
 
 
@@ -131,7 +131,7 @@ def _minibatch(weights: Weights, random: np.random.Generator, *, drift: float, e
 
 
 def _action(weights: Weights, obs: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Any of the discrete ones; real-valued ones as the policy draws them."""
+    """Uniform discrete actions; continuous actions sampled from the policy."""
     if "log_std" not in weights:
         return random.integers(NUM_ACTIONS, size=obs.shape[:-1]).astype(np.int32)
     mean = oracle.greedy(parameters(weights), oracle.normalise_obs(weights, obs))
@@ -165,20 +165,20 @@ def transitions(weights: Weights, config: Config, random: np.random.Generator) -
     )
     if config.normalise_reward:
         batch = batch._replace(reward=0.5 * batch.reward - 1)
-    if "normaliser/obs/mean" in weights:  # then an outlier can be told
+    if "normaliser/obs/mean" in weights:  # an outlier, so that clipping matters
         batch.obs[1, 2, 0], batch.reward[1, 2] = 100, -60
     return Transition(*map(_rounded, batch))
 
 
 def _unlike_each_other(obs: np.ndarray) -> np.ndarray:
-    """Features of different means and scales, environments of different means."""
+    """Features with different means and scales, environments with different means."""
     return obs * np.array([1, 4, 0.5, 2]) + np.array([2, -1, 0, 5]) + 0.5 * np.arange(obs.shape[1])[:, None]
 
 
 def single_steps(kind: Kind = "discrete") -> list[Case]:
-    """Every kind of minibatch, a fresh Adam and one midway, under both settings of the switches.
+    """Every kind of minibatch, initial and midway Adam states, both values of the options.
 
-    No switch is about actions: with real-valued ones, under one setting.
+    No option concerns actions: continuous ones are tested with one setting.
     """
     random = np.random.default_rng(0)
     weights = network(random, kind)
@@ -189,17 +189,17 @@ def single_steps(kind: Kind = "discrete") -> list[Case]:
 
 
 def twenty_steps(kind: Kind = "discrete") -> tuple[Weights, list[Minibatch]]:
-    """Weights, and twenty minibatches that are near and far in turn."""
+    """Weights and twenty minibatches, alternately `near` and `far`."""
     random = np.random.default_rng(1)
     weights = network(random, kind)
     return weights, [(far if i % 2 else near)(weights, random) for i in range(20)]
 
 
 def _rounded(x: np.ndarray) -> np.ndarray:
-    """`x` as float32 holds it; other types as they are."""
+    """Floats rounded to float32; other types unchanged."""
     return x.astype(np.float32) if np.issubdtype(x.dtype, np.floating) else x
 
 
 def _exact(weights: Weights) -> Weights:
-    """`weights` rounded to float32 and written in float64, as the oracle wants them."""
+    """`weights` rounded to float32, stored in float64 for the oracle."""
     return {name: _rounded(x).astype(float) if x.ndim else x for name, x in weights.items()}

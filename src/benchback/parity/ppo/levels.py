@@ -1,6 +1,6 @@
-"""The five levels for PPO: discrete actions, then real-valued ones, whose quantities end in `/box`.
+"""The five levels for PPO: discrete actions, then continuous ones, whose quantities end in `/box`.
 
-Wherever statistics come in, real-valued actions are tried with normalised observations and rewards.
+Normalised observations and rewards are tested with continuous actions.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,12 +20,12 @@ from benchback.parity.subject import Subject
 
 SEED = 7
 REFERENCE = "purejax"
-"""Whose actions the JAX family must take."""
+"""The backend whose actions all JAX backends must reproduce."""
 NUM_ITERATIONS = 3
 
 
 def forward(subject: Subject) -> Iterator[Deviation]:
-    """L0: greedy actions, and what a rollout says of the observations it met; then the initial weights."""
+    """L0: greedy actions, values and log-probabilities of a rollout, and the initial weights."""
     yield from _forward(subject, cases.MINIBATCHES, "discrete")
     yield from _boxed(_forward(subject, cases.NORMALISED_MINIBATCHES, "box"))
 
@@ -59,7 +59,7 @@ def _real_action(found: np.ndarray, expected: np.ndarray) -> Deviation:
 
 
 def initial_weights(weights: Weights, config: Config) -> Iterator[Deviation]:
-    """Kernels against orthogonal ones: scale sqrt 2, and 0.01 and 1 for the heads; biases against zero."""
+    """Kernels are orthogonal with scale sqrt 2, 0.01 and 1 for the output layers; biases are zero."""
     depth = len(cases.BASE.hidden)
     scale = {f"actor/{depth}/kernel": 0.01, f"critic/{depth}/kernel": 1.0}
     constant = {"bias": 0.0, "log_std": config.initial_log_std}
@@ -72,7 +72,7 @@ def initial_weights(weights: Weights, config: Config) -> Iterator[Deviation]:
 
 
 def _gram(kernel: np.ndarray) -> np.ndarray:
-    """The inner products of the kernel's shorter side: the identity if it is orthogonal."""
+    """Gram matrix of the kernel's shorter side: the identity if it is orthogonal."""
     return kernel @ kernel.T if kernel.shape[0] < kernel.shape[1] else kernel.T @ kernel
 
 
@@ -90,7 +90,7 @@ def _one_step(subject: Subject, case: cases.Case, kind: cases.Kind) -> Iterator[
     yield from deviation.of_metrics(subject.fetch(metrics), expected_metrics)
     yield from deviation.of_weights(found, expected)
     if case.weights["adam/count"] == 0:
-        # Adam's first mean is the clipped gradient times 1 - beta1.
+        # Adam's first moment is the clipped gradient times 1 - beta1.
         gradients = (
             {name: x / (1 - case.config.adam_beta1) for name, x in deviation.section(w, "adam/mean/").items()}
             for w in (found, expected)
@@ -101,7 +101,7 @@ def _one_step(subject: Subject, case: cases.Case, kind: cases.Kind) -> Iterator[
 
 
 def twenty_steps(subject: Subject) -> Iterator[Deviation]:
-    """L2: twenty gradient steps, where small differences would add up."""
+    """L2: twenty gradient steps, where small differences accumulate."""
     yield from _twenty_steps(subject, "discrete")
     yield from _boxed(_twenty_steps(subject, "box"))
 
@@ -119,7 +119,7 @@ def _twenty_steps(subject: Subject, kind: cases.Kind) -> Iterator[Deviation]:
 
 
 def update(subject: Subject) -> Iterator[Deviation]:
-    """L3: whole updates on given rollouts; whole iterations where the order of rows can be known."""
+    """L3: whole updates on given rollouts; whole iterations where the shuffle is known."""
     jax = subject.spec.family == "jax"
     whole = cases.MINIBATCHES if jax else cases.BASE
     yield from worst(d for config in (whole, cases.PLAIN) for d in _given_rollout(subject, config, "discrete"))
@@ -130,13 +130,13 @@ def update(subject: Subject) -> Iterator[Deviation]:
 
 
 def normalised_update(subject: Subject) -> Iterator[Deviation]:
-    """The part of L3 in which observations and rewards are normalised, actions real-valued and the rollout given."""
+    """The part of L3 with normalised observations and rewards, continuous actions and a given rollout."""
     config = cases.NORMALISED_MINIBATCHES if subject.spec.family == "jax" else cases.NORMALISED
     return worst(_given_rollout(subject, config, "box"))
 
 
 def _given_rollout(subject: Subject, config: Config, kind: cases.Kind) -> Iterator[Deviation]:
-    """An update on episodes that end in every way, from an Adam midway."""
+    """An update on a rollout with every kind of episode end, from a midway Adam state."""
     random = np.random.default_rng(3)
     weights = cases.midway(cases.network(random, kind), random)
     weights, before = cases.acquainted(weights, config, random)
@@ -151,13 +151,13 @@ def _given_rollout(subject: Subject, config: Config, kind: cases.Kind) -> Iterat
 
 
 def _initial_obs(subject: Subject, config: Config, kind: cases.Kind) -> np.ndarray:
-    """What a fresh state looks at, the first observation of its rollout: a given rollout must end there."""
+    """First observation of an initial state, at which a given rollout must end."""
     agent = subject.agent(cases.MINIBATCHES if kind == "discrete" else config, kind)
     return subject.fetch(agent.rollout(start(agent, SEED))[1]).obs[0]
 
 
 def _every_row(subject: Subject) -> Iterator[Deviation]:
-    """Every row serves once per epoch: means over all minibatches are means over the batch, in any order."""
+    """Every row is used once per epoch: means over all minibatches equal means over the batch, in any order."""
     config = cases.STANDSTILL
     random = np.random.default_rng(4)
     weights = cases.network(random)
@@ -175,7 +175,7 @@ def _every_row(subject: Subject) -> Iterator[Deviation]:
 
 
 class Iteration(NamedTuple):
-    """What one iteration did."""
+    """Rollout, row order, metrics and weights of one iteration."""
 
     batch: Any
     order: np.ndarray
@@ -184,7 +184,7 @@ class Iteration(NamedTuple):
 
 
 def _iterations(subject: Subject, config: Config, kind: cases.Kind) -> Iterator[Deviation]:
-    """Rollouts and updates in turn: actions equal to the reference's, learning equal to the oracle's."""
+    """Iterations: actions compared with the reference backend, updates with the oracle."""
     expected = cases.network(np.random.default_rng(5), kind)
     history = _history(subject, config, kind, expected)
     reference = _history(replace(subject, backend=REFERENCE), config, kind, expected)
@@ -204,13 +204,13 @@ def _iterations(subject: Subject, config: Config, kind: cases.Kind) -> Iterator[
 
 
 def _history(subject: Subject, config: Config, kind: cases.Kind, weights: Weights) -> list[Iteration]:
-    """One iteration more than are compared: its rollout shows where the one before ended."""
+    """One iteration more than is compared: its rollout starts with the last observation of the one before."""
     agent = subject.agent(config, kind)
     state = start(agent, SEED, weights)
     history = []
     for _ in range(NUM_ITERATIONS + 1):
         state, batch = agent.rollout(state)
-        # Fetched before the update may overwrite it.
+        # Copied before the update may donate it.
         fetched, order = subject.fetch(batch), _order(config, agent.export(state)["rng"])
         state, metrics = agent.update(state, batch)
         history.append(Iteration(fetched, order, subject.fetch(metrics), agent.export(state)))
@@ -218,7 +218,7 @@ def _history(subject: Subject, config: Config, kind: cases.Kind, weights: Weight
 
 
 def _order(config: Config, rng: np.ndarray) -> np.ndarray:
-    """The rows of each gradient step: all of them, or those that the JAX family takes with its key as it is."""
+    """The rows of each gradient step: all, or those that the JAX family draws with the state's key."""
     if config.num_minibatches == 1:
         return np.tile(np.arange(config.batch_size), (config.num_epochs, 1))
     import jax
@@ -237,10 +237,10 @@ def _order(config: Config, rng: np.ndarray) -> np.ndarray:
 
 
 def execution(subject: Subject) -> Iterator[Deviation]:
-    """L4: every mode and unit; with real-valued actions, in float32, the best mode in the widest unit."""
+    """L4: every mode and unit; with continuous actions, in float32, the best mode in the widest unit."""
     yield from executions(subject, cases.TINY)
     if subject.dtype == "float32":
-        # What L3 has compiled serves here.
+        # Reuses the programs compiled for L3.
         config = cases.NORMALISED_MINIBATCHES if subject.spec.family == "jax" else cases.NORMALISED
         yield from _boxed(executions(subject, config, "box", [best(subject.spec)]))
 

@@ -1,8 +1,8 @@
-"""PPO's learning in plain NumPy and float64: the specification that every backend is held against.
+"""PPO's learning in plain NumPy and float64: the reference of every backend.
 
-Written from the equations, slowly and apart: gradients by hand, advantages by a loop per environment. It
-takes only data from the rest of the project (the configuration and the records), no line that computes.
-Acting is left out: random streams belong to the frameworks.
+Written independently from the equations: gradients by hand, advantages by a loop per environment. It imports
+only data types from the rest of the project (configuration and records), no computations. Acting is left out:
+random streams differ between frameworks.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -21,11 +21,11 @@ Metrics = dict[str, float]
 
 
 Slopes = Callable[[np.ndarray, float], tuple[np.ndarray, Weights]]
-"""(derivative of the loss by each log-probability, by the mean entropy) -> by the actor's output, and by the rest."""
+"""(dL/dlog_prob, dL/dentropy) -> gradient by the actor's output and by the other weights of the policy."""
 
 
 def policy(weights: Weights, output: np.ndarray, action: np.ndarray) -> tuple[np.ndarray, float, Slopes]:
-    """Of what the actor puts out: log pi(action), the mean entropy, and how both depend on it."""
+    """log pi(action) and mean entropy, given the actor's output, and their derivatives."""
     if "log_std" in weights:
         return gaussian(output, weights["log_std"], action)
     return categorical(output, action)
@@ -69,7 +69,7 @@ def value(weights: Weights, obs: np.ndarray) -> np.ndarray:
 
 
 def greedy(weights: Weights, obs: np.ndarray) -> np.ndarray:
-    """The most probable action: the likeliest of all, or the mean."""
+    """The most probable action: argmax of the logits, or the mean."""
     output = forward(weights, "actor", obs)[-1]
     return output if "log_std" in weights else output.argmax(-1)
 
@@ -83,13 +83,13 @@ def surrogate(log_ratio: np.ndarray, advantage: np.ndarray, config: Config) -> t
     ratio = np.exp(log_ratio)
     free = ratio * advantage
     clipped = np.clip(ratio, 1 - config.clip, 1 + config.clip) * advantage
-    # Where the clipped branch is the smaller it is constant; where both agree it is the free one.
+    # Zero where the clipped branch is smaller; where both are equal, that of the unclipped one.
     slope = np.where(free <= clipped, -free, 0) / len(ratio)
     return -np.minimum(free, clipped).mean(), slope
 
 
 def value_loss(new: np.ndarray, minibatch: Minibatch, config: Config) -> tuple[float, np.ndarray]:
-    """Half the mean squared error, the worse of the free and the clipped V; and its derivative by V."""
+    """Half the mean of the larger squared error of clipped and unclipped V, and its derivative by V."""
     error = new - minibatch.target
     if not config.clip_value:
         return 0.5 * (error**2).mean(), error / len(new)
@@ -99,7 +99,7 @@ def value_loss(new: np.ndarray, minibatch: Minibatch, config: Config) -> tuple[f
 
 
 def objective(weights: Weights, minibatch: Minibatch, config: Config) -> tuple[Metrics, Weights]:
-    """Every metric of the loss, and the loss's gradient before any clipping."""
+    """Metrics of the loss and its gradient before clipping."""
     actor, critic = (forward(weights, tower, minibatch.obs) for tower in ("actor", "critic"))
     log_prob, entropy, slopes = policy(weights, actor[-1], minibatch.action)
     log_ratio = log_prob - minibatch.log_prob
@@ -126,7 +126,7 @@ def objective(weights: Weights, minibatch: Minibatch, config: Config) -> tuple[M
 
 
 def learning_rate(count: int, config: Config) -> float:
-    """Of gradient step `count`: constant, or one step down per iteration and zero after the last."""
+    """Learning rate of gradient step `count`: constant, or annealed to zero per iteration."""
     iteration = count // config.updates_per_iteration if config.anneal else 0
     return config.learning_rate * (1 - iteration / config.num_iterations)
 
@@ -162,8 +162,8 @@ def update(
 ) -> tuple[Weights, Metrics]:
     """Weights after one gradient step on each set of rows in `order`, mean metrics, and those of episodes.
 
-    Rows are numbered time first: step t of environment e is row t x num_envs + e. `before` are the rollouts that
-    the statistics in `weights` are of.
+    Rows are numbered time first: step t of environment e is row t x num_envs + e. `before` are the rollouts of
+    the normaliser statistics in `weights`.
     """
     raw = batch = Transition(*map(widened, batch))
     last_obs, obs, reward = (
@@ -187,7 +187,7 @@ def update(
 
 
 def nothing_seen(config: Config) -> Weights:
-    """Statistics before the first rollout: mean 0 and variance 1, which change numbers by 5e-9 of themselves only."""
+    """Initial statistics: mean 0 and variance 1, which change numbers by a relative 5e-9 only."""
     result: Weights = {}
     if config.normalise_obs:
         result |= {"normaliser/obs/mean": np.zeros(()), "normaliser/obs/variance": np.ones(())}
@@ -197,7 +197,7 @@ def nothing_seen(config: Config) -> Weights:
 
 
 def normalise_obs(weights: Weights, obs: np.ndarray) -> np.ndarray:
-    """Observations as the networks see them: less the mean, over the standard deviation, clipped to +-10."""
+    """Observations normalised by running mean and std, clipped to +-10."""
     if "normaliser/obs/mean" not in weights:
         return obs
     mean, variance = weights["normaliser/obs/mean"], weights["normaliser/obs/variance"]
@@ -205,14 +205,14 @@ def normalise_obs(weights: Weights, obs: np.ndarray) -> np.ndarray:
 
 
 def scaled(weights: Weights, reward: np.ndarray) -> np.ndarray:
-    """Rewards over the standard deviation of the discounted return, clipped to +-10; never centred."""
+    """Rewards divided by the std of the discounted return, clipped to +-10; not centred."""
     if "normaliser/discounted_return/variance" not in weights:
         return reward
     return np.clip(reward / np.sqrt(weights["normaliser/discounted_return/variance"] + 1e-8), -10, 10)
 
 
 def normaliser(rollouts: Sequence[Transition], config: Config) -> Weights:
-    """What is remembered of all these rollouts, in the order in which they happened."""
+    """Normaliser statistics of all these rollouts, in their order."""
     result: Weights = {}
     if config.normalise_obs:
         obs = np.concatenate([batch.obs for batch in rollouts])
@@ -224,14 +224,14 @@ def normaliser(rollouts: Sequence[Transition], config: Config) -> Weights:
 
 
 def moments(section: str, rows: np.ndarray) -> Weights:
-    """Number, mean and variance of each column, in two passes over all rows."""
+    """Count, mean and variance of each column, in two passes over all rows."""
     mean = np.asarray(rows, float).sum(0) / len(rows)
     variance = ((rows - mean) ** 2).sum(0) / len(rows)
     return {f"{section}/count": np.array(float(len(rows))), f"{section}/mean": mean, f"{section}/variance": variance}
 
 
 def discounted_returns(rollouts: Sequence[Transition], gamma: float) -> tuple[np.ndarray, np.ndarray]:
-    """After each step, `[T, E]`: r_t + gamma r_{t-1} + ... back to the episode's start; and what is left at the end."""
+    """After each step, `[T, E]`: r_t + gamma r_{t-1} + ... back to the episode's start; and the one carried on."""
     reward, done = (
         np.concatenate(x) for x in zip(*((b.reward, b.terminated | b.truncated) for b in rollouts), strict=True)
     )

@@ -1,1 +1,1 @@
-"""What TD3 is tried on (`cases`), what it must compute (`oracle`), and the five levels that compare (`levels`)."""
+"""Parity of TD3 with a float64 oracle: test cases, the oracle, and the five levels."""

@@ -1,7 +1,7 @@
-"""What TD3 is tried on: settings, weights, minibatches and rollouts in which every branch is taken.
+"""Test cases of TD3: configurations, weights, minibatches and rollouts that cover every branch.
 
-All numbers, hyper-parameters included, are ones that float32 holds exactly. Both precisions and the
-oracle then start from the same values, and what deviates is the computing.
+float32 holds every number exactly, hyper-parameters included: both precisions and the oracle start from the
+same values, and what deviates is the arithmetic.
 """
 
 from dataclasses import dataclass, replace
@@ -39,10 +39,10 @@ BASE = Config(
     target_noise=2**-2,
     target_noise_clip=0.375,
 )
-"""Random actions end in the middle of the second rollout, learning begins with the second, the third wraps around."""
+"""Random actions end in the middle of the second rollout, learning starts with it, the third wraps the replay."""
 
 PLAIN = replace(BASE, truncation="terminal")
-"""The other side of the switch."""
+"""The other value of the option."""
 
 TINY = replace(
     BASE,
@@ -55,12 +55,12 @@ TINY = replace(
     policy_delay=2,
     hidden_sizes=(8,),
 )
-"""The least that has everything: compiling it costs more than running it."""
+"""The smallest configuration with every feature: its cost is compilation."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One gradient step to be taken."""
+    """Inputs of one gradient step."""
 
     config: Config
     weights: Weights
@@ -68,7 +68,7 @@ class Case:
 
 
 def networks(random: np.random.Generator) -> Weights:
-    """Networks of which the policy reaches its bounds here and there, targets apart from them, fresh Adams."""
+    """Weights whose policy reaches its bounds in some rows, different target networks, and initial Adam states."""
     online = _towers(random)
     slow = {f"target/{name}": x for name, x in _towers(random).items()}
     actor = fresh_adam(of_towers(online, ("actor",)), "actor_adam")
@@ -87,7 +87,7 @@ def _towers(random: np.random.Generator) -> Weights:
 
 
 def midway(weights: Weights, random: np.random.Generator, count: int) -> Weights:
-    """The same networks with Adams in the middle of training, the critics' after `count` steps."""
+    """The same networks with Adam states from the middle of training, the critics' after `count` steps."""
     result = dict(weights)
     for name, x in weights.items():
         if "/mean/" in name:
@@ -99,7 +99,7 @@ def midway(weights: Weights, random: np.random.Generator, count: int) -> Weights
 
 
 def minibatch(random: np.random.Generator, *, error: float = 1.0) -> Minibatch:
-    """Transitions of which a quarter end their episodes; noise that is clipped here and there."""
+    """Transitions, a quarter of them terminal; noise that is clipped in some rows."""
     rows = BASE.minibatch_size
     result = Minibatch(
         obs=random.normal(size=(rows, OBSERVATION_SIZE)),
@@ -132,7 +132,7 @@ def transitions(random: np.random.Generator, config: Config) -> Transition:
 
 
 def single_steps() -> list[Case]:
-    """Fresh Adams, and Adams midway with and without the policy's turn; rewards small and large."""
+    """Initial and midway Adam states, with and without a policy update; small and large rewards."""
     random = np.random.default_rng(0)
     weights = networks(random)
     data = [minibatch(random), minibatch(random, error=10.0)]
@@ -141,16 +141,16 @@ def single_steps() -> list[Case]:
 
 
 def twenty_steps() -> tuple[Weights, list[Minibatch]]:
-    """Weights, and twenty minibatches with rewards small and large in turn."""
+    """Weights and twenty minibatches with alternately small and large rewards."""
     random = np.random.default_rng(1)
     return networks(random), [minibatch(random, error=10.0 if i % 2 else 1.0) for i in range(20)]
 
 
 def _rounded(x: np.ndarray) -> np.ndarray:
-    """`x` as float32 holds it; other types as they are."""
+    """Floats rounded to float32; other types unchanged."""
     return x.astype(np.float32) if np.issubdtype(x.dtype, np.floating) else x
 
 
 def _exact(weights: Weights) -> Weights:
-    """`weights` rounded to float32 and written in float64, as the oracle wants them."""
+    """`weights` rounded to float32, stored in float64 for the oracle."""
     return {name: _rounded(x).astype(float) if x.ndim else x for name, x in weights.items()}

@@ -33,7 +33,7 @@ def forward(subject: Subject) -> Iterator[Deviation]:
 
 
 def initial_weights(weights: Weights) -> Iterator[Deviation]:
-    """Kernels against orthogonal ones: scale sqrt 2, and 0.01 and 1 for the heads; biases against zero; targets."""
+    """Kernels are orthogonal with scale sqrt 2, 0.01 and 1 for the output layers; biases are zero; targets equal."""
     depth = len(cases.BASE.hidden)
     scale = {f"actor/{depth}/kernel": 0.01} | {f"{tower}/{depth}/kernel": 1.0 for tower in oracle.CRITICS}
     online = parameters(weights)
@@ -50,7 +50,7 @@ def initial_weights(weights: Weights) -> Iterator[Deviation]:
 
 
 def _gram(kernel: np.ndarray) -> np.ndarray:
-    """The inner products of the kernel's shorter side: the identity if it is orthogonal."""
+    """Gram matrix of the kernel's shorter side: the identity if it is orthogonal."""
     return kernel @ kernel.T if kernel.shape[0] < kernel.shape[1] else kernel.T @ kernel
 
 
@@ -68,7 +68,7 @@ def _one_step(subject: Subject, case: cases.Case) -> Iterator[Deviation]:
     yield "names/delayed", _known_but(found_metrics, expected_metrics)
     yield from deviation.of_weights(found, expected)
     if case.weights["critic_adam/count"] == 0:
-        # Adam's first mean is the gradient times 1 - beta1.
+        # Adam's first moment is the gradient times 1 - beta1.
         for prefix in ("actor_adam/mean/", "critic_adam/mean/"):
             gradients = (
                 {name: x / (1 - case.config.adam_beta1) for name, x in deviation.section(w, prefix).items()}
@@ -80,7 +80,7 @@ def _one_step(subject: Subject, case: cases.Case) -> Iterator[Deviation]:
 
 
 def _known_but(found: dict[str, Any], expected: dict[str, float]) -> float:
-    """Share of the metrics that are known although there is nothing to know; missing ones are infinitely many."""
+    """Fraction of the metrics that are not NaN although they should be; infinite if one is missing."""
     others = [name for name in METRICS if name not in expected]
     if not found.keys() >= set(METRICS):
         return np.inf
@@ -88,7 +88,7 @@ def _known_but(found: dict[str, Any], expected: dict[str, float]) -> float:
 
 
 def twenty_steps(subject: Subject) -> Iterator[Deviation]:
-    """L2: twenty gradient steps, seven of the policy and of the targets, where small differences would add up."""
+    """L2: twenty gradient steps, seven of them with policy and target updates, where small differences accumulate."""
     expected, minibatches = cases.twenty_steps()
     agent = subject.agent(cases.BASE, "box")
     state = start(agent, SEED, expected)
@@ -102,14 +102,14 @@ def twenty_steps(subject: Subject) -> Iterator[Deviation]:
 
 def update(subject: Subject) -> Iterator[Deviation]:
     """L3: whole updates on given rollouts, then whole iterations; random numbers as the README says."""
-    # The switch is in what all backends share: it is tried where that takes no compiling.
+    # The option is in shared code: it is tested where that needs no compilation.
     configs = (cases.BASE,) if subject.spec.family == "jax" else (cases.BASE, cases.PLAIN)
     yield from worst(d for config in configs for d in _given_rollouts(subject, config))
     yield from worst((f"{quantity}/iteration", off) for quantity, off in _iterations(subject))
 
 
 def _given_rollouts(subject: Subject, config: Config) -> Iterator[Deviation]:
-    """Updates on episodes that end in every way; too few rows at first, then more than there is room for."""
+    """Updates on rollouts with every kind of episode end; at first too few rows to learn, later beyond capacity."""
     random = np.random.default_rng(3)
     agent = subject.agent(config, "box")
     state = start(agent, SEED, cases.midway(cases.networks(random), random, count=5))
@@ -125,7 +125,7 @@ def _given_rollouts(subject: Subject, config: Config) -> Iterator[Deviation]:
 def _updated(
     subject: Subject, config: Config, memory: Memory, before: Weights, metrics: dict[str, Any], after: Weights
 ) -> Iterator[Deviation]:
-    """One update against the oracle's, from where the backend was."""
+    """One update compared with the oracle's, from the backend's state."""
     places, noise = _learning_randomness(subject, before["rng"], memory.inserted, config)
     known = {name: np.asarray(x, float) if x.ndim else x for name, x in deviation.trained(before).items()}
     expected, expected_metrics = oracle.update(known, memory, places, noise, BOX, config)
@@ -136,7 +136,7 @@ def _updated(
 
 
 def _iterations(subject: Subject) -> Iterator[Deviation]:
-    """Rollouts and updates in turn: actions and what they led to, then learning."""
+    """Iterations: actions and transitions, then updates, compared with the oracle."""
     config = cases.BASE
     agent = subject.agent(config, "box")
     random = np.random.default_rng(5)
@@ -145,7 +145,7 @@ def _iterations(subject: Subject) -> Iterator[Deviation]:
     for _ in range(NUM_ITERATIONS):
         first = agent.export(state)
         state, batch = agent.rollout(state)
-        # Fetched before the update may overwrite it.
+        # Copied before the update may donate it.
         fetched, before = subject.fetch(batch), agent.export(state)
         yield from _acted(subject, config, memory.inserted, first, fetched)
         memory = oracle.remember(memory, fetched, config)
@@ -154,7 +154,7 @@ def _iterations(subject: Subject) -> Iterator[Deviation]:
 
 
 def _acted(subject: Subject, config: Config, inserted: int, first: Weights, batch: Transition) -> Iterator[Deviation]:
-    """The actions of a rollout, uniform at first and then the policy's with noise, and what they led to."""
+    """Deviation of a rollout: actions (uniform at first, then the policy's with noise) and transitions."""
     normal, uniform = _acting_randomness(subject, first["rng"], config)
     action = oracle.explored(parameters(first), batch.obs, normal, BOX, config)
     at_random = max(0, config.start_steps - inserted) // config.num_envs
@@ -165,7 +165,7 @@ def _acted(subject: Subject, config: Config, inserted: int, first: Weights, batc
 
 
 def _acting_randomness(subject: Subject, rng: np.ndarray, config: Config) -> tuple[np.ndarray, np.ndarray]:
-    """Normal and uniform noise of the rollout that begins with this stream."""
+    """Normal and uniform noise of the rollout that starts with this random state."""
     shape = config.num_steps, config.num_envs, ACTION_SIZE
     if subject.spec.family == "jax":
         import jax
@@ -185,7 +185,7 @@ def _acting_randomness(subject: Subject, rng: np.ndarray, config: Config) -> tup
 def _learning_randomness(
     subject: Subject, rng: np.ndarray, inserted: int, config: Config
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Places in the replay, `[U, B]`, and noise, `[U, B, A]`, of the update that begins with this stream."""
+    """Replay indices `[U, B]` and noise `[U, B, A]` of the update that starts with this random state."""
     shape = config.num_updates, config.minibatch_size
     if subject.spec.family == "jax":
         import jax

@@ -1,8 +1,8 @@
-"""TD3's learning in plain NumPy and float64: the specification that every backend is held against.
+"""TD3's learning in plain NumPy and float64: the reference of every backend.
 
-Written from the equations (Fujimoto et al. 2018; the pseudocode of Spinning Up), slowly and apart: gradients by hand,
-the replay a loop over rows. It takes only data from the rest of the project (the configuration and the records), no
-line that computes. Random numbers are given to it.
+Written from the equations (Fujimoto et al. 2018; the pseudocode of Spinning Up): gradients by hand, the replay a loop
+over rows. It imports only data types from the rest of the project (configuration and records), no computations. Random
+numbers are arguments.
 """
 
 from typing import NamedTuple
@@ -22,7 +22,7 @@ CRITICS = ("critic1", "critic2")
 
 
 class Memory(NamedTuple):
-    """A replay: its rows by their place, and how many were ever inserted."""
+    """A replay: its rows by index, and the number of inserted rows."""
 
     rows: dict[int, Experience]
     inserted: int
@@ -32,12 +32,12 @@ class Memory(NamedTuple):
 
 
 def half_range(bounds: Box) -> np.ndarray:
-    """How far the bounds are from their centre."""
+    """Half the range between the bounds."""
     return (np.array(bounds.high) - np.array(bounds.low)) / 2
 
 
 def squashed(pre_tanh: np.ndarray, bounds: Box) -> np.ndarray:
-    """The centre of the bounds + half their distance x tanh(pre_tanh)."""
+    """The centre of the bounds + half their range x tanh(pre_tanh)."""
     return (np.array(bounds.high) + np.array(bounds.low)) / 2 + half_range(bounds) * np.tanh(pre_tanh)
 
 
@@ -47,7 +47,7 @@ def policy(weights: Weights, obs: np.ndarray, bounds: Box) -> np.ndarray:
 
 
 def explored(weights: Weights, obs: np.ndarray, normal: np.ndarray, bounds: Box, config: Config) -> np.ndarray:
-    """mu(obs) + normal noise in halves of the range, within the bounds."""
+    """mu(obs) + normal noise scaled by half the range, clipped to the bounds."""
     action = policy(weights, obs, bounds) + config.exploration_noise * half_range(bounds) * normal
     return np.clip(action, bounds.low, bounds.high)
 
@@ -75,7 +75,7 @@ def value(weights: Weights, tower: str, obs: np.ndarray, action: np.ndarray) -> 
 
 
 def critic_objective(weights: Weights, minibatch: Minibatch, td_target: np.ndarray) -> tuple[Metrics, Weights]:
-    """Sum of both critics' mean squared errors and its gradient, the target being a constant."""
+    """Sum of both critics' mean squared errors and its gradient; the target is constant."""
     gradient, loss, mean = {}, 0.0, {}
     for tower in CRITICS:
         layers = forward(weights, tower, np.concatenate([minibatch.obs, minibatch.action], -1), "relu")
@@ -92,7 +92,7 @@ def critic_objective(weights: Weights, minibatch: Minibatch, td_target: np.ndarr
 
 
 def actor_objective(weights: Weights, obs: np.ndarray, bounds: Box) -> tuple[Metrics, Weights]:
-    """-mean Q1(s, mu(s)) and its gradient by the actor's weights, which goes through the first critic."""
+    """-mean Q1(s, mu(s)) and its gradient by the actor's weights, through the first critic."""
     actor = forward(weights, "actor", obs, "relu")
     action = squashed(actor[-1], bounds)
     critic = forward(weights, "critic1", np.concatenate([obs, action], -1), "relu")
@@ -107,7 +107,7 @@ def actor_objective(weights: Weights, obs: np.ndarray, bounds: Box) -> tuple[Met
 
 
 def learn(weights: Weights, minibatch: Minibatch, bounds: Box, config: Config) -> tuple[Weights, Metrics]:
-    """Everything that learns after one gradient step; the policy and the targets only every `policy_delay` steps."""
+    """Weights after one gradient step; policy and targets are updated every `policy_delay` steps only."""
     minibatch = Minibatch(*map(widened, minibatch))
     due = int(weights["critic_adam/count"]) % config.policy_delay == 0
     metrics, gradient = critic_objective(weights, minibatch, target(weights, minibatch, bounds, config))
@@ -120,7 +120,7 @@ def learn(weights: Weights, minibatch: Minibatch, bounds: Box, config: Config) -
 
 
 def adam(weights: Weights, gradient: Weights, which: str, config: Config) -> Weights:
-    """The weights that `gradient` is of and the moments of their Adam after one step."""
+    """Weights and moments after one step of the Adam of the networks in `gradient`."""
     return oracle.adam(
         weights,
         gradient,
@@ -133,7 +133,7 @@ def adam(weights: Weights, gradient: Weights, which: str, config: Config) -> Wei
 
 
 def followed(weights: Weights, config: Config) -> Weights:
-    """Targets that keep a share `polyak` of themselves and take the rest from the networks that learn."""
+    """Target networks after an update: polyak target + (1 - polyak) online."""
     online = of_towers(weights, ("actor", *CRITICS))
     return {
         f"target/{name}": config.polyak * weights[f"target/{name}"] + (1 - config.polyak) * x
@@ -145,7 +145,7 @@ def followed(weights: Weights, config: Config) -> Weights:
 
 
 def remember(memory: Memory, batch: Transition, config: Config) -> Memory:
-    """The memory after the rollout, step by step and environment by environment; the oldest rows give way."""
+    """The replay after inserting a rollout, step by step and environment by environment; overwrites the oldest."""
     rows, inserted = dict(memory.rows), memory.inserted
     for t, e in np.ndindex(*np.shape(batch.reward)):
         over = batch.terminated[t, e] or (batch.truncated[t, e] and config.truncation == "terminal")
@@ -156,7 +156,7 @@ def remember(memory: Memory, batch: Transition, config: Config) -> Memory:
 
 
 def recalled(memory: Memory, places: np.ndarray, noise: np.ndarray) -> Minibatch:
-    """The rows at the given places, and the noise."""
+    """Minibatch of the rows at these indices, with its noise."""
     rows = [memory.rows[int(place)] for place in places]
     obs, action, reward, next_obs, terminated = (np.array(column) for column in zip(*rows, strict=True))
     return Minibatch(obs, action, reward, next_obs, terminated, noise)
@@ -167,7 +167,7 @@ def update(
 ) -> tuple[Weights, Metrics]:
     """Weights after a gradient step on each row of `places`, `[U, B]`, with its own noise; mean metrics.
 
-    None where too little is remembered: then nothing is learnt.
+    No gradient steps, and no metrics, if the replay has too few rows.
     """
     history: list[Metrics] = []
     if memory.inserted >= config.update_after:

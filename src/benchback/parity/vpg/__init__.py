@@ -1,1 +1,1 @@
-"""VPG held against a float64 oracle: test cases, the oracle, and the five levels that compare."""
+"""Parity of VPG with a float64 oracle: test cases, the oracle, and the five levels."""

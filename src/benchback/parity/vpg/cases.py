@@ -34,20 +34,20 @@ BASE = Config(
 )
 
 TERMINAL = replace(BASE, truncation="terminal")
-"""Time limits taken for the end of the episode."""
+"""Time limits treated as terminal."""
 
 TINY = replace(BASE, num_envs=4, num_steps=4, num_value_steps=2, hidden_sizes=(8,))
-"""The least that has everything: compiling it costs more than running it."""
+"""The smallest configuration with every feature: its cost is compilation."""
 
 Kind = Literal["discrete", "box"]
 KINDS: tuple[Kind, ...] = ("discrete", "box")
 TOWERS = {"actor_adam": ("actor", "log_std"), "critic_adam": ("critic",)}
-"""Optimiser -> what it optimises."""
+"""Optimiser -> the parameters it updates."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One step of the policy and one of the value to be taken."""
+    """Inputs of one gradient step of the policy and one of the value function."""
 
     kind: Kind
     weights: Weights
@@ -55,7 +55,7 @@ class Case:
 
 
 def network(random: np.random.Generator, kind: Kind) -> Weights:
-    """Weights that make values, means and log-odds of the order of one, beside fresh Adams."""
+    """Weights with values, means and logits of order one, and initial Adam states."""
     weights = {}
     for tower, outputs in (("actor", NUM_ACTIONS if kind == "discrete" else ACTION_SIZE), ("critic", 1)):
         widths = (OBSERVATION_SIZE, *BASE.hidden, outputs)
@@ -69,7 +69,7 @@ def network(random: np.random.Generator, kind: Kind) -> Weights:
 
 
 def midway(weights: Weights, random: np.random.Generator) -> Weights:
-    """The same network with Adams in the middle of training."""
+    """The same network with Adam states from the middle of training."""
     result = dict(weights)
     for section, towers in TOWERS.items():
         for name, x in of_towers(parameters(weights), towers).items():
@@ -79,7 +79,7 @@ def midway(weights: Weights, random: np.random.Generator) -> Weights:
 
 
 def minibatch(weights: Weights, random: np.random.Generator, kind: Kind, binary: bool = False) -> Minibatch:
-    """As many rows as a rollout of BASE has; `binary`: with observations of type bool, as MinAtar gives them."""
+    """As many rows as a rollout of BASE has; `binary`: with bool observations, as in MinAtar."""
     obs = random.normal(size=(BASE.batch_size, OBSERVATION_SIZE))
     obs = obs > 0 if binary else obs
     action = _actions(parameters(weights), obs, random, kind)
@@ -115,7 +115,7 @@ def transitions(weights: Weights, config: Config, random: np.random.Generator, k
 
 
 def _actions(weights: Weights, obs: np.ndarray, random: np.random.Generator, kind: Kind) -> np.ndarray:
-    """Any of the discrete ones; or draws of the policy, some of them beyond the bounds of the environment."""
+    """Uniform discrete actions; or samples of the policy, some beyond the environment's bounds."""
     if kind == "discrete":
         return random.integers(NUM_ACTIONS, size=obs.shape[:-1]).astype(np.int32)
     noise = random.normal(size=(*obs.shape[:-1], ACTION_SIZE))
@@ -123,7 +123,7 @@ def _actions(weights: Weights, obs: np.ndarray, random: np.random.Generator, kin
 
 
 def single_steps(kind: Kind) -> list[Case]:
-    """Observations of both types, fresh Adams and some midway."""
+    """Both types of observations, initial and midway Adam states."""
     random = np.random.default_rng(0)
     weights = network(random, kind)
     data = [minibatch(weights, random, kind, binary) for binary in (False, True)]
@@ -133,17 +133,17 @@ def single_steps(kind: Kind) -> list[Case]:
 
 
 def ten_steps(kind: Kind) -> tuple[Weights, list[Minibatch]]:
-    """Weights, and ten minibatches: twenty with those of the other kind."""
+    """Weights and ten minibatches; twenty with those of the other kind of actions."""
     random = np.random.default_rng(1)
     weights = network(random, kind)
     return weights, [minibatch(weights, random, kind) for _ in range(10)]
 
 
 def _rounded(x: np.ndarray) -> np.ndarray:
-    """`x` as float32 holds it; other types as they are."""
+    """Floats rounded to float32; other types unchanged."""
     return x.astype(np.float32) if np.issubdtype(x.dtype, np.floating) else x
 
 
 def _exact(weights: Weights) -> Weights:
-    """`weights` rounded to float32 and written in float64, as the oracle wants them."""
+    """`weights` rounded to float32, stored in float64 for the oracle."""
     return {name: _rounded(x).astype(float) if x.ndim else x for name, x in weights.items()}

@@ -1,4 +1,4 @@
-"""The five levels for VPG, each with a policy of either kind."""
+"""The five levels for VPG, each with discrete and continuous actions."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -17,17 +17,17 @@ from benchback.parity.vpg.cases import Kind
 
 SEED = 7
 REFERENCE = "purejax"
-"""Whose actions the JAX family must take."""
+"""The backend whose actions all JAX backends must reproduce."""
 NUM_ITERATIONS = 2
 
 
 def _either(level: Callable[[Subject, Kind], Iterator[Deviation]]) -> Callable[[Subject], Iterator[Deviation]]:
-    """The level with a policy of each kind, and the worse of both."""
+    """Worst deviations of the level over discrete and continuous actions."""
     return lambda subject: worst(d for kind in cases.KINDS for d in level(subject, kind))
 
 
 def forward(subject: Subject, kind: Kind) -> Iterator[Deviation]:
-    """L0: greedy actions; log-probabilities and values of a rollout; the initial weights."""
+    """L0: greedy actions, values and log-probabilities of a rollout, and the initial weights."""
     random = np.random.default_rng(2)
     weights = cases.network(random, kind)
     obs = cases.minibatch(weights, random, kind).obs
@@ -48,7 +48,7 @@ def forward(subject: Subject, kind: Kind) -> Iterator[Deviation]:
 
 
 def initial_weights(weights: Weights) -> Iterator[Deviation]:
-    """Kernels against orthogonal ones: scale sqrt 2, and 0.01 and 1 for the heads; the others against constants."""
+    """Kernels are orthogonal with scale sqrt 2, 0.01 and 1 for the output layers; the rest is constant."""
     depth = len(cases.BASE.hidden)
     scale = {f"actor/{depth}/kernel": 0.01, f"critic/{depth}/kernel": 1.0}
     for name, x in parameters(weights).items():
@@ -61,7 +61,7 @@ def initial_weights(weights: Weights) -> Iterator[Deviation]:
 
 
 def one_step(subject: Subject, kind: Kind) -> Iterator[Deviation]:
-    """L1: one step of the policy and one of the value on each case."""
+    """L1: one gradient step of the policy and one of the value function on each case."""
     for case in cases.single_steps(kind):
         yield from _one_step(subject, case)
 
@@ -80,13 +80,13 @@ def _one_step(subject: Subject, case: cases.Case) -> Iterator[Deviation]:
 
 
 def _gradient(weights: Weights) -> Weights:
-    """Of the first step: Adam's first mean is the gradient times 1 - beta1."""
+    """Gradient of the first step: Adam's first moment is the gradient times 1 - beta1."""
     means = [deviation.section(weights, f"{adam}/mean/") for adam in cases.TOWERS]
     return {name: x / (1 - cases.BASE.adam_beta1) for mean in means for name, x in mean.items()}
 
 
 def ten_steps(subject: Subject, kind: Kind) -> Iterator[Deviation]:
-    """L2: ten steps of policy and value, so twenty with both kinds, where small differences would add up."""
+    """L2: ten steps of policy and value, so twenty over both kinds of actions, where small differences accumulate."""
     expected, minibatches = cases.ten_steps(kind)
     agent = subject.agent(cases.BASE, kind)
     state = start(agent, SEED, expected)
@@ -106,12 +106,12 @@ def update(subject: Subject, kind: Kind) -> Iterator[Deviation]:
 
 
 def _given_rollout(subject: Subject, config: Any, kind: Kind) -> Iterator[Deviation]:
-    """An update on episodes that end in every way, from Adams midway."""
+    """An update on a rollout with every kind of episode end, from midway Adam states."""
     random = np.random.default_rng(3)
     weights = cases.midway(cases.network(random, kind), random)
     batch = cases.transitions(weights, config, random, kind)
     agent = subject.agent(config, kind)
-    # A given rollout must end where a fresh state begins.
+    # A given rollout must end at the first observation of an initial state.
     last_obs = agent.export(start(agent, SEED))["env/obs"]
     state, metrics = agent.update(start(agent, SEED, weights), subject.place_all(batch))
     expected, expected_metrics = oracle.update(weights, batch, last_obs, config)
@@ -120,7 +120,7 @@ def _given_rollout(subject: Subject, config: Any, kind: Kind) -> Iterator[Deviat
 
 
 class Iteration(NamedTuple):
-    """What one iteration did."""
+    """Rollout, row order, metrics and weights of one iteration."""
 
     batch: Any
     last_obs: np.ndarray
@@ -129,7 +129,7 @@ class Iteration(NamedTuple):
 
 
 def _iterations(subject: Subject, kind: Kind) -> Iterator[Deviation]:
-    """Rollouts and updates in turn: learning equal to the oracle's, in the JAX family actions to the reference's."""
+    """Iterations: updates compared with the oracle; in the JAX family actions with the reference backend."""
     expected = cases.network(np.random.default_rng(5), kind)
     history = _history(subject, expected, kind)
     known = replace(subject, backend=REFERENCE) if subject.spec.family == "jax" else subject
@@ -147,7 +147,7 @@ def _history(subject: Subject, weights: Weights, kind: Kind) -> list[Iteration]:
     history = []
     for _ in range(NUM_ITERATIONS):
         state, batch = agent.rollout(state)
-        # Fetched before the update may overwrite it.
+        # Copied before the update may donate it.
         fetched, last_obs = subject.fetch(batch), agent.export(state)["env/obs"]
         state, metrics = agent.update(state, batch)
         history.append(Iteration(fetched, last_obs, subject.fetch(metrics), agent.export(state)))
@@ -155,7 +155,7 @@ def _history(subject: Subject, weights: Weights, kind: Kind) -> list[Iteration]:
 
 
 def execution(subject: Subject) -> Iterator[Deviation]:
-    """L4: every mode and unit with discrete actions, the best of both with real-valued ones too."""
+    """L4: every mode and unit with discrete actions; the best mode and unit with continuous ones too."""
     yield from executions(subject, cases.TINY)
     for quantity, off in executions(subject, cases.TINY, "box", [best(subject.spec)]):
         yield f"{quantity}/box", off

@@ -1,8 +1,8 @@
-"""VPG's learning in plain NumPy and float64: the specification that every backend is held against.
+"""VPG's learning in plain NumPy and float64: the reference of every backend.
 
-Written from the equations, slowly and apart: gradients by hand, returns by a loop per environment. It takes only data
-from the rest of the project (the configuration and the records), no line that computes. Acting is left out: random
-streams belong to the frameworks. Where there are weights `log_std` the policy is Gaussian, else categorical.
+Written independently from the equations: gradients by hand, returns by a loop per environment. It imports only data
+types from the rest of the project (configuration and records), no computations. Acting is left out: random streams
+differ between frameworks. The policy is Gaussian if there is a weight `log_std`, else categorical.
 """
 
 import numpy as np
@@ -92,7 +92,7 @@ def value_objective(weights: Weights, minibatch: Minibatch) -> tuple[float, Weig
 
 
 def policy_step(weights: Weights, minibatch: Minibatch, config: Config) -> tuple[Weights, Metrics]:
-    """Weights and the policy's Adam after one step, and its metrics."""
+    """Weights and the policy's Adam state after one gradient step, and metrics."""
     loss, gradient = policy_objective(weights, minibatch)
     moved = weights | _adam(weights, gradient, "actor_adam", config.actor_learning_rate, config)
     log_ratio = log_prob(moved, minibatch.obs, minibatch.action) - minibatch.log_prob
@@ -105,7 +105,7 @@ def policy_step(weights: Weights, minibatch: Minibatch, config: Config) -> tuple
 
 
 def value_step(weights: Weights, minibatch: Minibatch, config: Config) -> tuple[Weights, Metrics]:
-    """Weights and the value's Adam after one step, and its metrics."""
+    """Weights and the value function's Adam state after one gradient step, and metrics."""
     loss, gradient = value_objective(weights, minibatch)
     moved = weights | _adam(weights, gradient, "critic_adam", config.critic_learning_rate, config)
     return moved, {"value_loss": loss, "critic_grad_norm": global_norm(gradient)}
@@ -117,7 +117,7 @@ def _adam(weights: Weights, gradient: Weights, section: str, rate: float, config
 
 
 def learn(weights: Weights, minibatch: Minibatch, config: Config) -> tuple[Weights, Metrics]:
-    """Weights and both Adams after one step of each, and the metrics of both."""
+    """Weights and both Adam states after one gradient step of each, and metrics."""
     minibatch = Minibatch(*map(widened, minibatch))
     weights, of_policy = policy_step(weights, minibatch, config)
     weights, of_value = value_step(weights, minibatch, config)
@@ -130,7 +130,7 @@ def learn(weights: Weights, minibatch: Minibatch, config: Config) -> tuple[Weigh
 def rewards_to_go(batch: Transition, last_value: np.ndarray, config: Config) -> np.ndarray:
     """R_t = r_t + gamma R_{t+1} within an episode, environment by environment, backwards in time, `[T, E]`.
 
-    After termination nothing follows; after truncation and after the rollout what is expected to follow.
+    Zero follows a termination; the value estimate follows a truncation and the end of the rollout.
     """
     num_steps, num_envs = np.shape(batch.reward)
     result = np.zeros((num_steps, num_envs))
@@ -146,9 +146,9 @@ def rewards_to_go(batch: Transition, last_value: np.ndarray, config: Config) -> 
 
 
 def update(weights: Weights, batch: Transition, last_obs: np.ndarray, config: Config) -> tuple[Weights, Metrics]:
-    """Weights after one step of the policy and all of the value's, their metrics, and those of episodes.
+    """Weights after one gradient step of the policy and all of the value function, and metrics.
 
-    Metrics of the value are means over its steps.
+    Metrics of the value function are means over its steps.
     """
     batch = Transition(*map(widened, batch))
     last_value = value(weights, last_obs)
