@@ -175,7 +175,8 @@ def arguments(twin: str, distribution: str) -> SimpleNamespace:
     """Arrays for the loss of any algorithm, by name."""
     random = np.random.default_rng(0)
     rows = ["value", "value1", "value2", "old_value", "log_prob", "advantage", "target", "reward"]
-    sizes = {"policy_params": A if distribution == "categorical" else 2 * A, "q": A, "next_q": A, "noise": A, "obs": 4}
+    sizes = {"q": A, "next_q": A, "online_q": A, "noise": A, "obs": 4}
+    sizes["policy_params"] = A if distribution == "categorical" else 2 * A
     arrays: dict[str, Any] = {name: random.normal(size=B).astype(np.float32) for name in rows}
     arrays |= {name: random.normal(size=(B, size)).astype(np.float32) for name, size in sizes.items()}
     discrete = random.integers(A, size=B).astype(np.int32)
@@ -206,9 +207,9 @@ def vpg_value(twin: str, distribution: str, x: SimpleNamespace) -> Any:
     return vpg.value_loss(x.value, vpg.Minibatch(x.obs, x.action, x.log_prob, x.advantage, x.target))[0]
 
 
-def double_dqn(twin: str, distribution: str, x: SimpleNamespace) -> Any:
-    minibatch, config = dqn.Minibatch(x.obs, x.action, x.reward, x.obs, x.terminated), dqn.Config(double=True)
-    target = dqn.td_target(TWINS[twin], x.next_q, x.next_q, minibatch, hyper(twin, config))
+def dqn_of_td_target(twin: str, distribution: str, x: SimpleNamespace) -> Any:
+    minibatch = dqn.Minibatch(x.obs, x.action, x.reward, x.obs, x.terminated)
+    target = dqn.td_target(TWINS[twin], x.next_q, x.online_q, minibatch, hyper(twin, dqn.Config()))
     return dqn.dqn_loss(TWINS[twin], x.q, target, minibatch)[0]
 
 
