@@ -15,6 +15,7 @@ from rich.console import Console
 from benchback.analysis.wording import ratio_text
 from benchback.cli.arguments import parse
 from benchback.cli.tables import table
+from benchback.measure.micro.operations import OPERATIONS
 
 if TYPE_CHECKING:
     from benchback.measure.store import Store

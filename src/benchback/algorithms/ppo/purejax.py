@@ -1,7 +1,7 @@
 """PPO in plain JAX: parameters are lists of dictionaries, a layer is two lines."""
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -92,7 +92,7 @@ def make(config: Config, env: Env) -> Agent:
 
         gradient, metrics = jax.grad(objective, has_aux=True)(state.params)
         step, adam = optimiser.update(gradient, state.adam, count=state.adam_count, hyper=state.hyper)
-        params: Any = optax.apply_updates(state.params, step)
+        params = optax.apply_updates(cast(Any, state.params), step)
         state = state._replace(params=params, adam=adam, adam_count=state.adam_count + 1)
         return state, metrics | {"grad_norm": optax.tree.norm(gradient)}
 
