@@ -8,7 +8,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import jax
@@ -32,6 +31,7 @@ import json, sys, warnings
 warnings.simplefilter("error")
 import numpy as np, torch
 from benchback import envs
+from benchback.agent import start
 from benchback.algorithms.ppo.config import Config
 from benchback.algorithms.ppo.pytorch import make
 from benchback.backends.pytorch import backend
@@ -165,14 +165,6 @@ def test_an_iteration_is_a_rollout_and_an_update(agent: Agent) -> None:
     expected_state, expected = trained(agent, start(agent, 0), 1)
     assert fetched(metrics) == pytest.approx(expected, nan_ok=True)
     assert equal(whole.export(state), agent.export(expected_state))
-
-
-@pytest.mark.parametrize("mode", ["none", "env_jit", "script"])
-def test_a_mode_keeps_what_the_caller_put_in_place_of_act(agent: Agent, mode: str) -> None:
-    def other(state: State, obs: Any) -> str:
-        return "other"
-
-    assert backend.modes[mode](replace(agent, act=other)).act is other
 
 
 def test_equal_seeds_reproduce_bit_for_bit_and_others_differ(agent: Agent) -> None:

@@ -62,7 +62,7 @@ class MLP(nn.Sequential):
         self.append(_dense(inputs, outputs, head_scale, dtype, generator))
 
     def forward(self, x: Shaped[Tensor, "B *I"]) -> Float[Tensor, "B O"]:
-        return super().forward(x.reshape(len(x), -1).to(self.dtype))
+        return super().forward(x.reshape(x.shape[0], -1).to(self.dtype))
 
 
 class ActorCritic(nn.Module):
