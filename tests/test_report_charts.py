@@ -63,8 +63,8 @@ AXES: dict[str, tuple[tuple[str, str, str], ...]] = {
     "noise": (("x", "order", "place in the schedule"), ("y", "value", "share")),
     "canary": (("x", "order", "measurement"), ("y", "relative", "times the median")),
     "failures": (("x", "count", "attempts"),),
-    "ease_size": (("x", "lines", "lines of code"),),
-    "ease_wait": (("x", "first_step_s", "seconds to the end of the first iteration"),),
+    "code_size": (("x", "lines", "lines of code"),),
+    "first_step": (("x", "first_step_s", "seconds to the end of the first iteration"),),
 }
 """What every chart shows on its axes: channel, column and title."""
 

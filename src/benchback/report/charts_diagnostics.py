@@ -210,22 +210,22 @@ def code_size() -> list[Figure]:
     columns |= {"concepts": "framework concepts", "import_s": "import s", "first_step_s": "import to first step s"}
     columns |= {"recompiles": "later compilations"}
     size = Figure(
-        "ease_size",
+        "code_size",
         10,
-        "Ease of use: what must be read",
+        "Code size",
         "Lines of code (no blank lines, comments or docstrings) and distinct names of the framework in each "
         "implementation of the same algorithm. Fewer lines are less to write, fewer names less to know.",
-        "ease",
+        "code_size",
         columns | {"names": "concepts"},
         _bars("lines", "lines of code", "datum.lines + ' lines, ' + datum.concepts + ' names'"),
     )
     wait = Figure(
-        "ease_wait",
+        "first_step",
         10,
-        "Ease of use: what must be waited for",
+        "Time to the first iteration",
         "Seconds from having imported the framework to the end of the first iteration, compiled modes, median over "
         "runs. The table also counts compilations after the first iteration, which should be 0.",
-        "ease",
+        "code_size",
         columns,
         _bars("first_step_s", "seconds to the end of the first iteration", "format(datum.first_step_s, '.3~g') + ' s'"),
         missing="No compiled run has a result.",
@@ -235,7 +235,7 @@ def code_size() -> list[Figure]:
 
 def _bars(field: str, title: str, words: str) -> Any:
     """A bar for each implementation with words at its end."""
-    base = chart("ease").transform_filter(f"isValid(datum.{field})").transform_calculate(words=words)
+    base = chart("code_size").transform_filter(f"isValid(datum.{field})").transform_calculate(words=words)
     y = alt.Y("implementation:N", sort=None, title=None, axis=alt.Axis(ticks=False, domain=False))
     x = alt.X(f"{field}:Q", title=title, axis=alt.Axis(tickCount=6))
     about = tips("algorithm:N", "backend:N", "lines:Q", "concepts:Q", "first_step_s:Q", "recompiles:Q")

@@ -48,7 +48,7 @@ TABLES: dict[str, Table] = {
     "noise": diagnostics.noise_table,
     "canary": diagnostics.canary_table,
     "failures": diagnostics.failures_table,
-    "ease": diagnostics.code_size_table,
+    "code_size": diagnostics.code_size_table,
     "provenance": diagnostics.provenance_table,
 }
 BY_VARIANT = ("runs", "claims", "pairs", "published", "overheads", "phases", "timeline", "breakeven", "curves")

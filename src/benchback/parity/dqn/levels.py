@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from benchback.parity import deviation, environment
 from benchback.parity.deviation import Deviation, section, worst
 from benchback.parity.dqn import cases, oracle
 from benchback.parity.execution import executions
+from benchback.parity.gradient_steps import gradient_steps
 from benchback.parity.oracle import parameters
 from benchback.parity.subject import Subject
 
@@ -77,15 +79,9 @@ def _one_step(subject: Subject, case: cases.Case) -> Iterator[Deviation]:
 
 def twenty_steps(subject: Subject) -> Iterator[Deviation]:
     """L2: twenty gradient steps, where small differences accumulate."""
-    expected, minibatches = cases.twenty_steps()
-    agent = subject.agent(cases.BASE)
-    state = start(agent, SEED, expected)
-    deviations = []
-    for minibatch in minibatches:
-        state, metrics = agent.learn(state, subject.place_all(minibatch))
-        expected, expected_metrics = oracle.learn(expected, minibatch, cases.BASE)
-        deviations += deviation.of_metrics(subject.fetch(metrics), expected_metrics)
-    return worst([*deviations, *deviation.of_weights(agent.export(state), expected)])
+    weights, minibatches = cases.twenty_steps()
+    learn = partial(oracle.learn, config=cases.BASE)
+    return worst(gradient_steps(subject, subject.agent(cases.BASE), SEED, weights, minibatches, learn))
 
 
 def update(subject: Subject) -> Iterator[Deviation]:

@@ -5,6 +5,7 @@ Normalised observations and rewards are tested with continuous actions.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from benchback.algorithms.ppo.config import Config
 from benchback.parity import deviation, environment
 from benchback.parity.deviation import Deviation, worst
 from benchback.parity.execution import best, executions
+from benchback.parity.gradient_steps import gradient_steps
 from benchback.parity.oracle import parameters
 from benchback.parity.ppo import cases, oracle
 from benchback.parity.subject import Subject
@@ -107,15 +109,9 @@ def twenty_steps(subject: Subject) -> Iterator[Deviation]:
 
 
 def _twenty_steps(subject: Subject, kind: cases.Kind) -> Iterator[Deviation]:
-    expected, minibatches = cases.twenty_steps(kind)
-    agent = subject.agent(cases.BASE, kind)
-    state = start(agent, SEED, expected)
-    deviations = []
-    for minibatch in minibatches:
-        state, metrics = agent.learn(state, subject.place_all(minibatch))
-        expected, expected_metrics = oracle.learn(expected, minibatch, cases.BASE)
-        deviations += deviation.of_metrics(subject.fetch(metrics), expected_metrics)
-    return worst([*deviations, *deviation.of_weights(agent.export(state), expected)])
+    weights, minibatches = cases.twenty_steps(kind)
+    learn = partial(oracle.learn, config=cases.BASE)
+    return worst(gradient_steps(subject, subject.agent(cases.BASE, kind), SEED, weights, minibatches, learn))
 
 
 def update(subject: Subject) -> Iterator[Deviation]:

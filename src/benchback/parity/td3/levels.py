@@ -1,6 +1,7 @@
 """The five levels for TD3."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from benchback.parity import deviation, environment
 from benchback.parity.deviation import Deviation, worst
 from benchback.parity.environment import ACTION_SIZE, BOX
 from benchback.parity.execution import executions
+from benchback.parity.gradient_steps import gradient_steps
 from benchback.parity.oracle import parameters
 from benchback.parity.subject import Subject
 from benchback.parity.td3 import cases, oracle
@@ -89,15 +91,10 @@ def _known_but(found: dict[str, Any], expected: dict[str, float]) -> float:
 
 def twenty_steps(subject: Subject) -> Iterator[Deviation]:
     """L2: twenty gradient steps, seven of them with policy and target updates, where small differences accumulate."""
-    expected, minibatches = cases.twenty_steps()
+    weights, minibatches = cases.twenty_steps()
     agent = subject.agent(cases.BASE, "box")
-    state = start(agent, SEED, expected)
-    deviations = []
-    for minibatch in minibatches:
-        state, metrics = agent.learn(state, subject.place_all(minibatch))
-        expected, expected_metrics = oracle.learn(expected, minibatch, BOX, cases.BASE)
-        deviations += deviation.of_metrics(subject.fetch(metrics), expected_metrics)
-    return worst([*deviations, *deviation.of_weights(agent.export(state), expected)])
+    learn = partial(oracle.learn, bounds=BOX, config=cases.BASE)
+    return worst(gradient_steps(subject, agent, SEED, weights, minibatches, learn))
 
 
 def update(subject: Subject) -> Iterator[Deviation]:

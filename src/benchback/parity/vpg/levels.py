@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ from benchback.agent import Weights, start
 from benchback.parity import deviation, environment
 from benchback.parity.deviation import Deviation, worst
 from benchback.parity.execution import best, executions
+from benchback.parity.gradient_steps import gradient_steps
 from benchback.parity.oracle import parameters
 from benchback.parity.subject import Subject
 from benchback.parity.vpg import cases, oracle
@@ -87,14 +89,9 @@ def _gradient(weights: Weights) -> Weights:
 
 def ten_steps(subject: Subject, kind: Kind) -> Iterator[Deviation]:
     """L2: ten steps of policy and value, so twenty over both kinds of actions, where small differences accumulate."""
-    expected, minibatches = cases.ten_steps(kind)
-    agent = subject.agent(cases.BASE, kind)
-    state = start(agent, SEED, expected)
-    for minibatch in minibatches:
-        state, metrics = agent.learn(state, subject.place_all(minibatch))
-        expected, expected_metrics = oracle.learn(expected, minibatch, cases.BASE)
-        yield from deviation.of_metrics(subject.fetch(metrics), expected_metrics)
-    yield from deviation.of_weights(agent.export(state), expected)
+    weights, minibatches = cases.ten_steps(kind)
+    learn = partial(oracle.learn, config=cases.BASE)
+    return gradient_steps(subject, subject.agent(cases.BASE, kind), SEED, weights, minibatches, learn)
 
 
 def update(subject: Subject, kind: Kind) -> Iterator[Deviation]:
