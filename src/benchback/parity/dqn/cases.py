@@ -12,6 +12,7 @@ import numpy as np
 from benchback.agent import Weights
 from benchback.algorithms.dqn.config import Config
 from benchback.algorithms.dqn.loss import Minibatch
+from benchback.parity.cases import exact
 from benchback.parity.environment import NUM_ACTIONS, OBSERVATION_SIZE
 from benchback.parity.oracle import fresh_adam, parameters
 
@@ -62,7 +63,7 @@ def network(random: np.random.Generator) -> Weights:
     """Weights with values of order one, a different target network, and an initial Adam state."""
     weights = _tower(random)
     target = {f"target/{name}": x for name, x in _tower(random).items()}
-    return _exact(weights | target | fresh_adam(weights))
+    return exact(weights | target | fresh_adam(weights))
 
 
 def _tower(random: np.random.Generator) -> Weights:
@@ -79,7 +80,7 @@ def midway(weights: Weights, random: np.random.Generator) -> Weights:
     for name in parameters(weights):
         result[f"adam/mean/{name}"] = 0.01 * random.normal(size=weights[name].shape)
         result[f"adam/variance/{name}"] = 1e-4 * random.random(size=weights[name].shape)
-    return _exact(result) | {"adam/count": np.array(6 * BASE.num_updates + 1, np.int32)}
+    return exact(result) | {"adam/count": np.array(6 * BASE.num_updates + 1, np.int32)}
 
 
 def minibatch(random: np.random.Generator, *, binary: bool = False) -> Minibatch:
@@ -107,8 +108,3 @@ def twenty_steps() -> tuple[Weights, list[Minibatch]]:
     """Weights and twenty minibatches."""
     random = np.random.default_rng(1)
     return network(random), [minibatch(random) for _ in range(20)]
-
-
-def _exact(weights: Weights) -> Weights:
-    """`weights` rounded to float32, stored in float64 for the oracle."""
-    return {name: x.astype(np.float32).astype(float) if x.ndim else x for name, x in weights.items()}

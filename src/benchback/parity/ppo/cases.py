@@ -14,6 +14,7 @@ from benchback.agent import Weights
 from benchback.algorithms.onpolicy import Transition
 from benchback.algorithms.ppo.config import Config
 from benchback.algorithms.ppo.loss import Minibatch
+from benchback.parity.cases import ends_of_episodes, exact, on_policy_rollout, rounded
 from benchback.parity.environment import ACTION_SIZE, NUM_ACTIONS, OBSERVATION_SIZE
 from benchback.parity.oracle import fresh_adam, parameters
 from benchback.parity.ppo import oracle
@@ -78,7 +79,7 @@ def network(random: np.random.Generator, kind: Kind = "discrete") -> Weights:
     if kind == "box":
         # So large that the environment clips many actions and the gradient by the means is small.
         weights["log_std"] = 1.25 + 0.2 * random.normal(size=ACTION_SIZE)
-    return _exact(weights | fresh_adam(weights))
+    return exact(weights | fresh_adam(weights))
 
 
 def acquainted(weights: Weights, config: Config, random: np.random.Generator) -> tuple[Weights, list[Transition]]:
@@ -96,7 +97,7 @@ def midway(weights: Weights, random: np.random.Generator) -> Weights:
     for name in parameters(weights):
         result[f"adam/mean/{name}"] = 0.01 * random.normal(size=weights[name].shape)
         result[f"adam/variance/{name}"] = 1e-4 * random.random(size=weights[name].shape)
-    return _exact(result) | {"adam/count": np.array(2 * BASE.updates_per_iteration + 1, np.int32)}
+    return exact(result) | {"adam/count": np.array(2 * BASE.updates_per_iteration + 1, np.int32)}
 
 
 def near(weights: Weights, random: np.random.Generator) -> Minibatch:
@@ -127,7 +128,7 @@ def _minibatch(weights: Weights, random: np.random.Generator, *, drift: float, e
         advantage=random.normal(size=ROWS) + 0.5,
         target=old_value + error * random.normal(size=ROWS),
     )
-    return Minibatch(*map(_rounded, minibatch))
+    return Minibatch(*map(rounded, minibatch))
 
 
 def _action(weights: Weights, obs: np.ndarray, random: np.random.Generator) -> np.ndarray:
@@ -145,29 +146,16 @@ def transitions(weights: Weights, config: Config, random: np.random.Generator) -
     if config.normalise_obs:
         obs = _unlike_each_other(obs)
     action = _action(weights, obs, random)
-    terminated, truncated = random.random(shape) < 0.15, random.random(shape) < 0.15
-    terminated[2, 0] = truncated[2, 0] = True
-    # The last step of environments 0 to 3: ongoing, terminated, truncated, both.
-    terminated[-1, :4] = False, True, False, True
-    truncated[-1, :4] = False, False, True, True
+    ends = ends_of_episodes(random, shape)
     seen = oracle.normalise_obs(weights, obs)
-    batch = Transition(
-        obs=obs,
-        action=action,
-        log_prob=oracle.log_prob(parameters(weights), seen, action) + 0.2 * random.normal(size=shape),
-        value=oracle.value(parameters(weights), seen) + 0.2 * random.normal(size=shape),
-        reward=random.normal(size=shape),
-        terminated=terminated,
-        truncated=truncated,
-        final_value=random.normal(size=shape),
-        episode_return=random.normal(size=shape),
-        episode_length=random.integers(1, 100, size=shape).astype(np.int32),
-    )
+    log_prob = oracle.log_prob(parameters(weights), seen, action)
+    value = oracle.value(parameters(weights), seen)
+    batch = on_policy_rollout(random, obs, action, log_prob, value, ends)
     if config.normalise_reward:
         batch = batch._replace(reward=0.5 * batch.reward - 1)
     if "normaliser/obs/mean" in weights:  # an outlier, so that clipping matters
         batch.obs[1, 2, 0], batch.reward[1, 2] = 100, -60
-    return Transition(*map(_rounded, batch))
+    return Transition(*map(rounded, batch))
 
 
 def _unlike_each_other(obs: np.ndarray) -> np.ndarray:
@@ -193,13 +181,3 @@ def twenty_steps(kind: Kind = "discrete") -> tuple[Weights, list[Minibatch]]:
     random = np.random.default_rng(1)
     weights = network(random, kind)
     return weights, [(far if i % 2 else near)(weights, random) for i in range(20)]
-
-
-def _rounded(x: np.ndarray) -> np.ndarray:
-    """Floats rounded to float32; other types unchanged."""
-    return x.astype(np.float32) if np.issubdtype(x.dtype, np.floating) else x
-
-
-def _exact(weights: Weights) -> Weights:
-    """`weights` rounded to float32, stored in float64 for the oracle."""
-    return {name: _rounded(x).astype(float) if x.ndim else x for name, x in weights.items()}

@@ -13,6 +13,7 @@ from benchback.agent import Weights
 from benchback.algorithms.offpolicy import Transition
 from benchback.algorithms.td3.config import Config
 from benchback.algorithms.td3.loss import Minibatch
+from benchback.parity.cases import exact, rounded
 from benchback.parity.environment import ACTION_SIZE, BOX, OBSERVATION_SIZE
 from benchback.parity.oracle import fresh_adam, of_towers
 from benchback.parity.td3.oracle import CRITICS
@@ -73,7 +74,7 @@ def networks(random: np.random.Generator) -> Weights:
     slow = {f"target/{name}": x for name, x in _towers(random).items()}
     actor = fresh_adam(of_towers(online, ("actor",)), "actor_adam")
     critics = fresh_adam(of_towers(online, CRITICS), "critic_adam")
-    return _exact(online | slow | actor | critics)
+    return exact(online | slow | actor | critics)
 
 
 def _towers(random: np.random.Generator) -> Weights:
@@ -95,7 +96,7 @@ def midway(weights: Weights, random: np.random.Generator, count: int) -> Weights
         elif "/variance/" in name:
             result[name] = 1e-4 * random.random(size=x.shape)
     counts = {"critic_adam/count": np.array(count, np.int32), "actor_adam/count": np.array(count // 3, np.int32)}
-    return _exact(result) | counts
+    return exact(result) | counts
 
 
 def minibatch(random: np.random.Generator, *, error: float = 1.0) -> Minibatch:
@@ -109,7 +110,7 @@ def minibatch(random: np.random.Generator, *, error: float = 1.0) -> Minibatch:
         terminated=random.random(rows) < 0.25,
         noise=random.normal(size=(rows, ACTION_SIZE)),
     )
-    return Minibatch(*map(_rounded, result))
+    return Minibatch(*map(rounded, result))
 
 
 def transitions(random: np.random.Generator, config: Config) -> Transition:
@@ -128,7 +129,7 @@ def transitions(random: np.random.Generator, config: Config) -> Transition:
         episode_return=random.normal(size=shape),
         episode_length=random.integers(1, 100, size=shape).astype(np.int32),
     )
-    return Transition(*map(_rounded, batch))
+    return Transition(*map(rounded, batch))
 
 
 def single_steps() -> list[Case]:
@@ -144,13 +145,3 @@ def twenty_steps() -> tuple[Weights, list[Minibatch]]:
     """Weights and twenty minibatches with alternately small and large rewards."""
     random = np.random.default_rng(1)
     return networks(random), [minibatch(random, error=10.0 if i % 2 else 1.0) for i in range(20)]
-
-
-def _rounded(x: np.ndarray) -> np.ndarray:
-    """Floats rounded to float32; other types unchanged."""
-    return x.astype(np.float32) if np.issubdtype(x.dtype, np.floating) else x
-
-
-def _exact(weights: Weights) -> Weights:
-    """`weights` rounded to float32, stored in float64 for the oracle."""
-    return {name: _rounded(x).astype(float) if x.ndim else x for name, x in weights.items()}

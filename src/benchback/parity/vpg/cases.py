@@ -14,6 +14,7 @@ from benchback.agent import Weights
 from benchback.algorithms.onpolicy import Transition
 from benchback.algorithms.vpg.config import Config
 from benchback.algorithms.vpg.loss import Minibatch
+from benchback.parity.cases import ends_of_episodes, exact, on_policy_rollout, rounded
 from benchback.parity.environment import ACTION_SIZE, NUM_ACTIONS, OBSERVATION_SIZE
 from benchback.parity.oracle import fresh_adam, of_towers, parameters
 from benchback.parity.vpg import oracle
@@ -65,7 +66,7 @@ def network(random: np.random.Generator, kind: Kind) -> Weights:
     if kind == "box":
         weights["log_std"] = random.uniform(-1, 0.5, size=ACTION_SIZE)
     adams = [fresh_adam(of_towers(weights, towers), section) for section, towers in TOWERS.items()]
-    return _exact(weights | adams[0] | adams[1])
+    return exact(weights | adams[0] | adams[1])
 
 
 def midway(weights: Weights, random: np.random.Generator) -> Weights:
@@ -75,7 +76,7 @@ def midway(weights: Weights, random: np.random.Generator) -> Weights:
         for name, x in of_towers(parameters(weights), towers).items():
             result[f"{section}/mean/{name}"] = 0.01 * random.normal(size=x.shape)
             result[f"{section}/variance/{name}"] = 1e-4 * random.random(size=x.shape)
-    return _exact(result) | {"actor_adam/count": np.array(3, np.int32), "critic_adam/count": np.array(9, np.int32)}
+    return exact(result) | {"actor_adam/count": np.array(3, np.int32), "critic_adam/count": np.array(9, np.int32)}
 
 
 def minibatch(weights: Weights, random: np.random.Generator, kind: Kind, binary: bool = False) -> Minibatch:
@@ -86,7 +87,7 @@ def minibatch(weights: Weights, random: np.random.Generator, kind: Kind, binary:
     log_prob = oracle.log_prob(parameters(weights), obs, action) + 0.2 * random.normal(size=len(obs))
     advantage = random.normal(size=len(obs)) + 0.5
     target = oracle.value(parameters(weights), obs) + random.normal(size=len(obs))
-    return Minibatch(*map(_rounded, (obs, action, log_prob, advantage, target)))
+    return Minibatch(*map(rounded, (obs, action, log_prob, advantage, target)))
 
 
 def transitions(weights: Weights, config: Config, random: np.random.Generator, kind: Kind) -> Transition:
@@ -94,24 +95,11 @@ def transitions(weights: Weights, config: Config, random: np.random.Generator, k
     shape = config.num_steps, config.num_envs
     obs = random.normal(size=(*shape, OBSERVATION_SIZE))
     action = _actions(parameters(weights), obs, random, kind)
-    terminated, truncated = random.random(shape) < 0.15, random.random(shape) < 0.15
-    terminated[2, 0] = truncated[2, 0] = True
-    # The last step of environments 0 to 3: ongoing, terminated, truncated, both.
-    terminated[-1, :4] = False, True, False, True
-    truncated[-1, :4] = False, False, True, True
-    batch = Transition(
-        obs=obs,
-        action=action,
-        log_prob=oracle.log_prob(parameters(weights), obs, action) + 0.2 * random.normal(size=shape),
-        value=oracle.value(parameters(weights), obs) + 0.2 * random.normal(size=shape),
-        reward=random.normal(size=shape),
-        terminated=terminated,
-        truncated=truncated,
-        final_value=random.normal(size=shape),
-        episode_return=random.normal(size=shape),
-        episode_length=random.integers(1, 100, size=shape).astype(np.int32),
-    )
-    return Transition(*map(_rounded, batch))
+    ends = ends_of_episodes(random, shape)
+    log_prob = oracle.log_prob(parameters(weights), obs, action)
+    value = oracle.value(parameters(weights), obs)
+    batch = on_policy_rollout(random, obs, action, log_prob, value, ends)
+    return Transition(*map(rounded, batch))
 
 
 def _actions(weights: Weights, obs: np.ndarray, random: np.random.Generator, kind: Kind) -> np.ndarray:
@@ -137,13 +125,3 @@ def ten_steps(kind: Kind) -> tuple[Weights, list[Minibatch]]:
     random = np.random.default_rng(1)
     weights = network(random, kind)
     return weights, [minibatch(weights, random, kind) for _ in range(10)]
-
-
-def _rounded(x: np.ndarray) -> np.ndarray:
-    """Floats rounded to float32; other types unchanged."""
-    return x.astype(np.float32) if np.issubdtype(x.dtype, np.floating) else x
-
-
-def _exact(weights: Weights) -> Weights:
-    """`weights` rounded to float32, stored in float64 for the oracle."""
-    return {name: _rounded(x).astype(float) if x.ndim else x for name, x in weights.items()}

@@ -1,0 +1,50 @@
+"""Shared by the test cases of all algorithms: numbers that float32 holds exactly, and rollouts with every ending."""
+
+import numpy as np
+
+from benchback.agent import Weights
+from benchback.algorithms.onpolicy import Transition
+
+
+def rounded(x: np.ndarray) -> np.ndarray:
+    """Floats rounded to float32; other types unchanged."""
+    return x.astype(np.float32) if np.issubdtype(x.dtype, np.floating) else x
+
+
+def exact(weights: Weights) -> Weights:
+    """`weights` rounded to float32, stored in float64 for the oracle."""
+    return {name: rounded(x).astype(float) if x.ndim else x for name, x in weights.items()}
+
+
+def ends_of_episodes(random: np.random.Generator, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    """Where episodes of a rollout are terminated and truncated: either, both, also on the last step, `[T, E]`."""
+    terminated, truncated = random.random(shape) < 0.15, random.random(shape) < 0.15
+    terminated[2, 0] = truncated[2, 0] = True
+    # The last step of environments 0 to 3: ongoing, terminated, truncated, both.
+    terminated[-1, :4] = False, True, False, True
+    truncated[-1, :4] = False, False, True, True
+    return terminated, truncated
+
+
+def on_policy_rollout(
+    random: np.random.Generator,
+    obs: np.ndarray,
+    action: np.ndarray,
+    log_prob: np.ndarray,
+    value: np.ndarray,
+    ends: tuple[np.ndarray, np.ndarray],
+) -> Transition:
+    """A rollout of these arrays; log probabilities and values are off by a fifth, as of an older policy."""
+    shape = ends[0].shape
+    return Transition(
+        obs=obs,
+        action=action,
+        log_prob=log_prob + 0.2 * random.normal(size=shape),
+        value=value + 0.2 * random.normal(size=shape),
+        reward=random.normal(size=shape),
+        terminated=ends[0],
+        truncated=ends[1],
+        final_value=random.normal(size=shape),
+        episode_return=random.normal(size=shape),
+        episode_length=random.integers(1, 100, size=shape).astype(np.int32),
+    )
