@@ -8,7 +8,7 @@ finds smaller differences than the study `fused`, whose runs are processes of th
 each optimised program, and whether two programs are the same but for the names in them.
 
 `--as-written` leaves the order of factors in kernels' gradients to frameworks and XLA, as their users would have it;
-`backends/products.py` makes it the same for all.
+`backends/kernel_gradients.py` makes it the same for all.
 
 `--products` times one thing only: the gradients of kernels kept as [in, out] and as [out, in], Equinox's way.
 """
