@@ -72,6 +72,19 @@ def roles(state_type: type) -> dict[str, Role]:
     return found
 
 
+def declared_fields(fields: Mapping[str, Any], role_of: Mapping[str, Role]) -> dict[str, Any]:
+    """The fields of a state by name; TypeError if one declares no role."""
+    for field in fields:
+        if field not in role_of:
+            raise TypeError(f"State.{field} declares no role, so a checkpoint would silently leave it out; annotate it")
+    return dict(fields)
+
+
+def counter_name(field: str) -> str:
+    """`replay_inserted` -> `replay/inserted`."""
+    return "/".join(field.rsplit("_", 1))
+
+
 Weights = dict[str, np.ndarray]
 """Canonical, framework-free copy of a state: `actor/0/kernel` is `[in, out]` in every backend.
 

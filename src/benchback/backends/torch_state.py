@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from benchback.agent import Agent, Role, Weights, roles
+from benchback.agent import Agent, Role, Weights, counter_name, declared_fields, roles
 from benchback.envs.interface import Env, EnvState
 
 Towers = Mapping[str, Sequence[str]]
@@ -40,7 +40,7 @@ def agent(
 def export(state: Any, role_of: Mapping[str, Role], towers: Towers) -> Weights:
     """The weights of a training state (a dataclass) under canonical names."""
     weights: Weights = {}
-    for field, part in _declared_fields(state, role_of).items():
+    for field, part in declared_fields(vars(state), role_of).items():
         match role_of[field]:
             case Role.NETWORK:
                 weights |= to_weights(part, "")
@@ -53,7 +53,7 @@ def export(state: Any, role_of: Mapping[str, Role], towers: Towers) -> Weights:
             case Role.DATA | Role.MEMORY:
                 weights |= {name: copy(x) for name, x in _named(part, f"{field}/").items()}
             case Role.COUNTER:
-                weights[_counter_name(field)] = np.array(part, np.int32)
+                weights[counter_name(field)] = np.array(part, np.int32)
             case Role.ENVIRONMENT:
                 weights |= _env_to_weights(part, "env/")
             case Role.RANDOMNESS:
@@ -66,7 +66,7 @@ def export(state: Any, role_of: Mapping[str, Role], towers: Towers) -> Weights:
 @torch.no_grad()
 def load(state: Any, weights: Weights, role_of: Mapping[str, Role], towers: Towers) -> Any:
     """The state with every section in `weights` restored, in place."""
-    for field, part in _declared_fields(state, role_of).items():
+    for field, part in declared_fields(vars(state), role_of).items():
         match role_of[field]:
             case Role.NETWORK:
                 from_weights(part, weights, "")
@@ -79,26 +79,13 @@ def load(state: Any, weights: Weights, role_of: Mapping[str, Role], towers: Towe
             case Role.DATA | Role.MEMORY:
                 # Arrays of episodes that are not continued are absent from the weights and keep their initial values.
                 _fill({name: x for name, x in _named(part, f"{field}/").items() if name in weights}, weights)
-            case Role.COUNTER if _counter_name(field) in weights:
-                setattr(state, field, int(weights[_counter_name(field)]))
+            case Role.COUNTER if counter_name(field) in weights:
+                setattr(state, field, int(weights[counter_name(field)]))
             case Role.ENVIRONMENT if "rng" in weights:
                 setattr(state, field, _env_from_weights(part, weights, "env/"))
             case Role.RANDOMNESS if "rng" in weights:
                 part.set_state(torch.tensor(weights["rng"]))
     return state
-
-
-def _declared_fields(state: Any, role_of: Mapping[str, Role]) -> dict[str, Any]:
-    """The fields of a state by name; TypeError if one declares no role."""
-    for field in vars(state):
-        if field not in role_of:
-            raise TypeError(f"State.{field} declares no role, so a checkpoint would silently leave it out; annotate it")
-    return dict(vars(state))
-
-
-def _counter_name(field: str) -> str:
-    """`replay_inserted` -> `replay/inserted`."""
-    return "/".join(field.rsplit("_", 1))
 
 
 def to_weights(

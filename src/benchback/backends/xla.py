@@ -11,7 +11,7 @@ import jax.monitoring
 import jax.numpy as jnp
 import numpy as np
 
-from benchback.agent import Agent, Backend, Role, Weights, compiled, roles
+from benchback.agent import Agent, Backend, Role, Weights, compiled, counter_name, declared_fields, roles
 from benchback.errors import InputError
 
 _compile_durations_s: list[float] = []
@@ -158,7 +158,7 @@ class Layout(NamedTuple):
 def export(layout: Layout, state: Any, role_of: Mapping[str, Role]) -> Weights:
     """The weights of a training state (a NamedTuple or a mapping) under canonical names."""
     weights: Weights = {}
-    for field, part in declared_fields(state, role_of).items():
+    for field, part in declared_fields(_fields(state), role_of).items():
         match role_of[field]:
             case Role.NETWORK:
                 weights |= layout.to_weights(part, "")
@@ -182,23 +182,13 @@ def export(layout: Layout, state: Any, role_of: Mapping[str, Role]) -> Weights:
 
 def load(layout: Layout, state: Any, weights: Weights, role_of: Mapping[str, Role]) -> Any:
     """The state with every section in `weights` restored."""
-    parts = declared_fields(state, role_of)
+    parts = declared_fields(_fields(state), role_of)
     found = {field: _loaded(layout, weights, field, part, role_of[field]) for field, part in parts.items()}
     return state._replace(**found) if hasattr(state, "_replace") else found
 
 
-def declared_fields(state: Any, role_of: Mapping[str, Role]) -> dict[str, Any]:
-    """The fields of a state by name; TypeError if one declares no role."""
-    parts = state._asdict() if hasattr(state, "_asdict") else dict(state)
-    for field in parts:
-        if field not in role_of:
-            raise TypeError(f"State.{field} declares no role, so a checkpoint would silently leave it out; annotate it")
-    return parts
-
-
-def counter_name(field: str) -> str:
-    """`replay_inserted` -> `replay/inserted`."""
-    return "/".join(field.rsplit("_", 1))
+def _fields(state: Any) -> dict[str, Any]:
+    return state._asdict() if hasattr(state, "_asdict") else dict(state)
 
 
 def _loaded(layout: Layout, weights: Weights, field: str, part: Any, role: Role) -> Any:
