@@ -3,12 +3,13 @@
 It can be stopped and started again at any point, and several may work on one store. All its state is in the store.
 """
 
+import math
 import os
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,16 +19,15 @@ from benchback import __version__, envs
 from benchback.errors import InputError
 from benchback.measure import gate, machine, plan
 from benchback.measure.launch import launcher
-from benchback.measure.process import Interrupted, Launch, Tick
+from benchback.measure.process import Ended, Interrupted, Launch, Tick
 from benchback.measure.record import Attempt, Cell, Record, Slot
-from benchback.measure.results import block_times, complete
+from benchback.measure.relay import Pace, RelayLaunch, relay_launch
+from benchback.measure.stopping import extend_groups, lengthen
 from benchback.measure.store import Fenced, Lease, Store, create, open_store
 from benchback.measure.study import Study
 
 LEASE_S = 60.0
 RENEW_S = 15.0
-BLOCKS_AT_ONCE = 2
-"""Blocks added to a group that is not precise enough: an even number keeps orders balanced with their reverse."""
 POLL_S = 0.5
 
 Prove = Callable[[Iterable[str], Iterable[str], Mapping[str, Any], Tick], dict[str, str]]
@@ -43,6 +43,10 @@ class Hooks:
     log: Callable[[str], None] = lambda line: None
     launch: Launch | None = None
     """Runs a cell; None: the launcher of its kind, in processes of its own."""
+    relay: RelayLaunch | None = None
+    """Runs the cells of a block as a relay; None: in processes of its own, or with `launch` if that is given."""
+    progress: Callable[[str], None] = lambda text: None
+    """Called while a block lasts, between turns."""
     prove: Prove | None = field(default=gate.verdicts)
     """Whether backends compute the same: `algorithm/backend` -> `pass` or why not. None: parity is not checked."""
     sample: Callable[[], dict[str, float]] = machine.sample
@@ -135,7 +139,7 @@ def _check_machine(store: Store, study: Study, fingerprint: Mapping[str, Any], n
 
 def work(store: Store, study: Study, hooks: Hooks) -> bool:
     """Run what is open until nothing is; False if asked to stop before. Extends groups that are not precise enough."""
-    stratum = len(store.strata()) - 1
+    stratum, deadline = len(store.strata()) - 1, time.monotonic() + (study.budget_s or math.inf)
     lengthen(store, study, stratum)
     # Leases under our name belong to a dead process whose pid we reuse.
     store.forget(lambda name: name == owner() or owner_is_gone(name))
@@ -143,8 +147,12 @@ def work(store: Store, study: Study, hooks: Hooks) -> bool:
         prove(store, hooks)
     except Interrupted:
         return False
-    with nullcontext(hooks.launch) if hooks.launch else launcher() as launch:
-        return Coordinator(store, study, hooks, launch, stratum, store.cells()).work()
+    with ExitStack() as stack:
+        launch = hooks.launch or stack.enter_context(launcher())
+        relay = hooks.relay
+        if relay is None and hooks.launch is None and study.relays:
+            relay = stack.enter_context(relay_launch(study.keep_caches))
+        return Coordinator(store, study, hooks, launch, relay, stratum, store.cells(), deadline).work()
 
 
 def prove(store: Store, hooks: Hooks) -> None:
@@ -164,61 +172,97 @@ def prove(store: Store, hooks: Hooks) -> None:
 
 @dataclass
 class Coordinator:
-    """Runs one slot after another, with a canary between blocks."""
+    """Runs one slot after another, or one block as a relay after another, with a canary between blocks."""
 
     store: Store
     study: Study
     hooks: Hooks
     launch: Launch
+    relay: RelayLaunch | None
+    """None: whole runs."""
     stratum: int
     cells: Mapping[str, Cell]
+    deadline: float = math.inf
+    """On the clock of time.monotonic: when the budget is used up."""
     block: tuple[str, int] | None = None
 
     def work(self) -> bool:
         """Run what is open until nothing is; False if asked to stop before."""
         while not self.hooks.asked_to_stop():
-            lease = self.store.lease(owner(), LEASE_S, self.stratum)
-            if lease is not None:
-                self.fill(lease)
+            left_s = self.deadline - time.monotonic()
+            if left_s <= 0:
+                self.hooks.log("the time is used up")
+                self.close_block()
+                return True
+            leases = self.store.lease_together(owner(), LEASE_S, self.stratum, self.block_of)
+            if leases:
+                self.fill(leases)
             elif self.store.progress(self.stratum).running:
                 time.sleep(POLL_S)  # another coordinator holds the last slots; if it dies, they become ours
                 self.store.forget(owner_is_gone)
-            elif not extend_groups(self.store, self.study, self.stratum, self.hooks):
+            elif not extend_groups(
+                self.store, self.study, self.stratum, self.hooks.log, left_s if self.study.budget_s else None
+            ):
                 self.close_block()
                 return True
         return False
 
-    def fill(self, lease: Lease) -> None:
-        """Run the slot and store the attempt; after a lost lease or an interruption nothing is stored."""
-        cell = self.cells[lease.slot.cell]
-        block = cell.group, lease.slot.block
+    def block_of(self, slot: Slot) -> tuple[str, int] | str:
+        """Slots with the same value are run together: those of a block as a relay, whole runs by themselves."""
+        return slot.id if self.relay is None else (self.cells[slot.cell].group, slot.block)
+
+    def fill(self, leases: Sequence[Lease]) -> None:
+        """Run the slots and store their attempts; after a lost lease or an interruption nothing is stored."""
+        slot = leases[0].slot
+        block = self.cells[slot.cell].group, slot.block
         if block != self.block:
             self.close_block()
             self.run_canary(block, "before")
             self.block = block
-        if self.hooks.asked_to_stop():
-            return self.store.release(lease)
-        self.hooks.started(lease.slot, cell)
+        finished: list[tuple[Lease, Attempt]] = []
         try:
-            attempt = self.attempt(lease, cell)
-            self.store.finish(lease, attempt)
+            if not self.hooks.asked_to_stop():
+                finished = self.attempts(leases)
+                self.store.finish_together(finished)
         except Fenced as lost:
             self.store.add_event("fenced", str(lost))
         except Interrupted:
-            self.store.release(lease)
+            pass
         else:
-            self.hooks.finished(lease.slot, cell, attempt)
+            for lease, attempt in finished:
+                self.hooks.finished(lease.slot, self.cells[lease.slot.cell], attempt)
+        for lease in leases:  # of slots without an attempt: they run again
+            self.store.release(lease)
 
-    def attempt(self, lease: Lease, cell: Cell) -> Attempt:
-        """One run, with the machine noise during it."""
+    def attempts(self, leases: Sequence[Lease]) -> list[tuple[Lease, Attempt]]:
+        """The attempts at these slots, with the machine noise during them.
+
+        A relay in which one fails gives an attempt at that slot only: the others run again with it.
+        """
         started_at, before = datetime.now(UTC).isoformat(timespec="milliseconds"), self.hooks.sample()
-        renewal = Renewal(self.store, lease, self.hooks.asked_to_stop)
-        ended = self.launch(cell, lease.slot.seed, self.study.timeout_s, renewal.tick)
+        renewal = Renewal(self.store, leases, self.hooks.asked_to_stop)
+        cells, seed = [self.cells[lease.slot.cell] for lease in leases], leases[0].slot.seed
+        for lease, cell in zip(leases, cells, strict=True):
+            self.hooks.started(lease.slot, cell)
+        if self.relay is None:
+            ended = {cells[0].id: self.launch(cells[0], seed, self.study.timeout_s, renewal.tick)}
+        else:
+            pace = Pace(self.study.turn_s, self.study.relay_s)
+            ended = self.relay(cells, seed, self.study.timeout_s, pace, renewal.tick, self.hooks.progress)
         noise = machine.between(before, self.hooks.sample())
+        return [
+            (lease, self.attempt(lease, ended[lease.slot.cell], noise, started_at))
+            for lease in leases
+            if lease.slot.cell in ended
+        ]
+
+    def attempt(self, lease: Lease, ended: Ended, noise: Mapping[str, float], started_at: str) -> Attempt:
+        """How a run ended, as it is stored."""
         tags = list(ended.tags)
         if machine.violations(noise):
-            # Both tags are kept; only `noise` makes the slot run again.
-            tags.append("noise" if self.study.rerun_noisy else "noisy")
+            # Both tags are kept; only `noise` makes the slot run again. Ratios within a round do not need that.
+            again = self.study.rerun_noisy and self.relay is None
+            tags.append("noise" if again else "noisy")
         record = Record.from_dict(ended.messages[0]["record"]) if ended.outcome == "ok" else None
         return Attempt(
             slot=lease.slot.id,
@@ -253,66 +297,20 @@ class Coordinator:
 
 @dataclass
 class Renewal:
-    """Keeps a lease alive while its run lasts."""
+    """Keeps leases alive while their runs last."""
 
     store: Store
-    lease: Lease
+    leases: Sequence[Lease]
     asked_to_stop: Callable[[], bool]
     renewed_s: float = field(default_factory=time.monotonic)
 
     def tick(self) -> bool:
-        """Renew the lease when due; False when the user wants to stop."""
+        """Renew the leases when due; False when the user wants to stop."""
         if time.monotonic() - self.renewed_s > RENEW_S:
-            self.store.renew(self.lease, LEASE_S)
+            for lease in self.leases:
+                self.store.renew(lease, LEASE_S)
             self.renewed_s = time.monotonic()
         return not self.asked_to_stop()
-
-
-def lengthen(store: Store, study: Study, stratum: int) -> None:
-    """Append the blocks that the study asks for now beyond those it was begun with."""
-    if study.order != "protocol":
-        return
-    cells, slots, seed = list(store.cells().values()), store.slots(), store.campaign()["seed"]
-    added: list[Slot] = []
-    for group in dict.fromkeys(cell.group for cell in cells):
-        more = study.min_blocks - blocks_of(group, cells, slots, stratum)
-        added += plan.extend(cells, [*slots, *added], group, more, seed, stratum)
-    with suppress(ValueError):  # another coordinator was faster; what it added will be found open
-        store.add_slots(added)
-
-
-def blocks_of(group: str, cells: Iterable[Cell], slots: Iterable[Slot], stratum: int) -> int:
-    """How many blocks of a group are scheduled in a stratum."""
-    members = {cell.id for cell in cells if cell.group == group}
-    return 1 + max((slot.block for slot in slots if slot.cell in members and slot.stratum == stratum), default=-1)
-
-
-def extend_groups(store: Store, study: Study, stratum: int, hooks: Hooks) -> bool:
-    """Append blocks to every group whose ratios are not known well enough; whether there is more to run."""
-    if study.order != "protocol" or study.max_blocks == study.min_blocks:
-        return False
-    cells, slots = store.cells(), store.slots()
-    counts = store.progress(stratum)
-    if counts.open or counts.running:
-        return True  # another coordinator has extended them meanwhile: run those blocks first
-    times, seed = block_times(store, stratum), store.campaign()["seed"]
-    added: list[Slot] = []
-    extended = []
-    for group in dict.fromkeys(cell.group for cell in cells.values()):
-        members = [cell.id for cell in cells.values() if cell.group == group]
-        wanted = min(BLOCKS_AT_ONCE, study.max_blocks - blocks_of(group, cells.values(), slots, stratum))
-        pairs = plan.undecided(complete(times, members), study.precision)
-        if wanted > 0 and pairs:
-            added += plan.extend(list(cells.values()), [*slots, *added], group, wanted, seed, stratum)
-            extended.append({"group": group, "blocks": wanted, "undecided": len(pairs)})
-    if not added:
-        return False
-    with suppress(ValueError):  # another coordinator was faster; what it added will be found open
-        store.add_slots(added)
-        for what in extended:
-            store.add_event("extended", what)
-            hooks.log(f"{what['undecided']} comparisons are not precise enough: {what['blocks']} more blocks")
-    return True
 
 
 def owner() -> str:

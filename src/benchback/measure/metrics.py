@@ -16,6 +16,10 @@ METRICS = {
     "rollout": "seconds of a rollout in steady state; where every phase is waited for",
     "update": "seconds of an update in steady state; where every phase is waited for",
 }
+SERIES = {"steady": "total_s", "rollout": "rollout_s", "update": "update_s"}
+"""Metric -> the samples it is taken from, one per call."""
+Turns = Mapping[int, float]
+"""Round of a relay -> seconds of an iteration in it."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +40,17 @@ class PhasesNotTimed(Missing):
     """Rollout and update are timed in unit phase with sync timing only."""
 
 
+@dataclass(frozen=True)
+class CachesNotEmpty(Missing):
+    """A process that loads compiled programs says nothing about compiling them."""
+
+    files: int
+
+
 def run_metrics(record: Record) -> dict[str, Measured]:
     """Every metric of a run by name; a reason where it has none."""
+    if "round" in record.samples:
+        return _relay_metrics(record)
     durations = np.array(record.samples["total_s"], float)
     segment = stats.steady(durations)
     per_call = record.ledger["iterations_per_call"]
@@ -47,6 +60,42 @@ def run_metrics(record: Record) -> dict[str, Measured]:
         "steady": segment.reason or segment.steady_s / per_call,
     }
     return found | _phases(record.samples, segment)
+
+
+def _relay_metrics(record: Record) -> dict[str, Measured]:
+    """Of a relay: medians of its turns; the time of a whole training is predicted from its start and its turns."""
+    found: dict[str, Measured] = {}
+    for metric, turns in run_turns(record).items():
+        found[metric] = float(np.median(list(turns.values()))) if turns else PhasesNotTimed()
+    files = record.ledger.get("cached_files_before", 0)
+    start_s = CachesNotEmpty(files) if files else record.marks["first_call"]
+    total_s: Measured = start_s
+    if isinstance(start_s, float) and isinstance(found["steady"], float):
+        total_s = start_s + after_first_call_s(record, found["steady"])
+    return {"total": total_s, "cold_start": start_s} | found
+
+
+def after_first_call_s(record: Record, steady_s: float) -> float:
+    """Seconds of the rest of a training: its warm-up as measured, then steady iterations."""
+    rounds, per_call = record.samples["round"], record.ledger["iterations_per_call"]
+    warm = [x or 0.0 for x, place in zip(record.samples["total_s"], rounds, strict=True) if place == 0]
+    left = record.ledger["calls"] - len(warm)
+    return sum(warm[1:]) + left * per_call * steady_s
+
+
+def run_turns(record: Record) -> dict[str, dict[int, float]]:
+    """Metric -> round of a relay -> seconds of an iteration: the mean of the turn's calls but the first."""
+    rounds = record.samples.get("round", [])
+    per_call = record.ledger.get("iterations_per_call", 1)
+    return {metric: _by_round(record.samples.get(name, []), rounds, per_call) for metric, name in SERIES.items()}
+
+
+def _by_round(values: list[float | None], rounds: list[float | None], per_call: int) -> dict[int, float]:
+    turns: dict[int, list[float]] = {}
+    for value, place in zip(values, rounds, strict=False):
+        if place and value is not None:
+            turns.setdefault(int(place), []).append(value / per_call)
+    return {place: float(np.mean(calls[1:])) for place, calls in turns.items() if len(calls) > 1}
 
 
 def _phases(samples: Mapping[str, list[float | None]], segment: stats.Segment) -> dict[str, Measured]:
@@ -61,10 +110,27 @@ def _phases(samples: Mapping[str, list[float | None]], segment: stats.Segment) -
     return found
 
 
-def stopping_metric(record: Record) -> float:
-    """Seconds of a steady iteration, else of the mean one; decides whether a group needs more blocks."""
-    found = run_metrics(record)["steady"]
+@dataclass(frozen=True)
+class Timed:
+    """The time by which the stopping rule compares two runs of a block."""
+
+    seconds: float
+    """Of a steady iteration, else of the mean one."""
+    turns: Turns
+
+
+def timed(record: Record) -> Timed:
+    """The time of a run for the stopping rule."""
+    found, turns = run_metrics(record)["steady"], run_turns(record)["steady"]
     if isinstance(found, float):
-        return found
+        return Timed(found, turns)
     later = [x for x in record.samples["total_s"][1:] if x is not None] or [record.samples["total_s"][0] or 0.0]
-    return float(np.mean(later)) / record.ledger["iterations_per_call"]
+    return Timed(float(np.mean(later)) / record.ledger["iterations_per_call"], turns)
+
+
+def ratio(a: Timed, b: Timed) -> float | None:
+    """How many times as long as b a takes: by rounds in a relay, else of whole runs; None where it is not known."""
+    if not a.turns or not b.turns:
+        return a.seconds / b.seconds
+    found = stats.relay_ratio(a.turns, b.turns)
+    return found if isinstance(found, float) else None

@@ -8,7 +8,7 @@ import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, pairwise
+from itertools import pairwise
 
 import numpy as np
 
@@ -94,23 +94,6 @@ def _original(study: Study, seed: int) -> Iterator[Slot]:
         block = done[entry.cell.id]
         done[entry.cell.id] += 1
         yield Slot(entry.cell.id, block, block_seed(seed, block), order)
-
-
-def needs_more(log_ratios: Sequence[float], precision: float) -> bool:
-    """Whether the 95 % interval (paired t) of one pair's log ratio is still wider than `precision` on either side."""
-    if len(log_ratios) < 2:
-        return True
-    low, high = stats.interval(stats.estimate(log_ratios))
-    return not math.log(high / low) / 2 <= precision
-
-
-def undecided(times: Mapping[str, Sequence[float]], precision: float) -> list[tuple[str, str]]:
-    """The pairs of variants of a group that need more blocks; `times` has a time per block, the same blocks for all."""
-    return [
-        (a, b)
-        for a, b in combinations(times, 2)
-        if needs_more([math.log(x / y) for x, y in zip(times[a], times[b], strict=True)], precision)
-    ]
 
 
 def minimum_detectable_effect(n: int, cv: float) -> float:

@@ -35,6 +35,14 @@ Tick = Callable[[], bool]
 """Callback of long operations, called a few times a second; False ends them (Interrupted)."""
 
 
+class Died(Exception):
+    """A resident process ended, hung or sent garbage; `ended` says which."""
+
+    def __init__(self, ended: "Ended") -> None:
+        super().__init__(ended.detail)
+        self.ended = ended
+
+
 class Interrupted(Exception):
     """The user asked to stop while a worker was running; it has been ended."""
 
@@ -149,6 +157,21 @@ def _start(command: Sequence[str], variables: dict[str, str]) -> tuple[subproces
     finally:
         os.close(frames_in)
     return process, frames_out
+
+
+def ask(listener: "Listener", request: Mapping[str, Any], limit_s: float, tick: Tick) -> dict[str, Any]:
+    """The answer of a resident process within a limit in seconds; raises Died without one."""
+    kills_before, deadline = machine.out_of_memory_kills(), time.monotonic() + limit_s
+    answer = listener.ask(request, deadline, tick)
+    if answer is not None:
+        return answer
+    late = time.monotonic() > deadline
+    end_group(listener.process)
+    listener.drain()
+    ended = listener.ended(limit_s if late else None, machine.out_of_memory_kills() > kills_before)
+    if ended.outcome == "ok":
+        ended = replace(ended, outcome="garbled", detail="the worker ended without an answer")
+    raise Died(ended)
 
 
 class Listener:

@@ -1,10 +1,9 @@
 """Results of a campaign: the accepted attempt of each slot, and its time per iteration."""
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchback.errors import InputError
-from benchback.measure.metrics import stopping_metric
+from benchback.measure.metrics import Timed, timed
 from benchback.measure.policy import accepted_attempt
 from benchback.measure.record import Attempt, Slot
 from benchback.measure.store import Store, open_store
@@ -45,22 +44,13 @@ def failure(attempt: Attempt) -> str:
     return "" if attempt.record else f"{attempt.outcome}: {attempt.detail}"
 
 
-def block_times(store: Store, stratum: int) -> dict[str, dict[int, float]]:
-    """Cell -> block -> seconds of an iteration, of the accepted attempts."""
-    found: dict[str, dict[int, float]] = {}
+def block_times(store: Store, stratum: int) -> dict[str, dict[int, Timed]]:
+    """Cell -> block -> the time of an iteration, of the accepted attempts."""
+    found: dict[str, dict[int, Timed]] = {}
     for slot, attempt in results(store):
         if slot.stratum == stratum and attempt.record is not None:
-            found.setdefault(slot.cell, {})[slot.block] = stopping_metric(attempt.record)
+            found.setdefault(slot.cell, {})[slot.block] = timed(attempt.record)
     return found
-
-
-def complete(times: Mapping[str, Mapping[int, float]], members: Sequence[str]) -> dict[str, list[float]]:
-    """Of the members that ran at all, the times in the blocks that all of them completed."""
-    ran = [cell for cell in members if times.get(cell)]
-    if len(ran) < 2:
-        return {}
-    common = sorted(set.intersection(*(set(times[cell]) for cell in ran)))
-    return {cell: [times[cell][block] for block in common] for cell in ran}
 
 
 def _attempts_by_slot(store: Store) -> dict[str, list[Attempt]]:

@@ -10,7 +10,7 @@ import os
 import sqlite3
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -235,18 +235,32 @@ class Store:
 
         A slot whose lease has expired is open: its owner is presumed dead, and fenced off if it is not.
         """
+        return next(iter(self.lease_together(owner, lease_s, stratum, lambda slot: slot.id)), None)
+
+    def lease_together(
+        self, owner: str, lease_s: float, stratum: int | None, block_of: Callable[[Slot], Hashable]
+    ) -> list[Lease]:
+        """The next open slot and all other open slots of its block, for this owner alone; none when there are none."""
+        found: list[Lease] = []
         with transaction(self.connection, self.path):
             leased = self._leased()
             for key, tries in self._tries(stratum):
-                if key not in leased and not is_closed(tries):
-                    slot = _slot(schema.row_at(self.connection, "schedule", key))
-                    row = self.connection.execute(
-                        "REPLACE INTO lease (slot, owner, expires_at) VALUES (?, ?, ?)",
-                        (slot.id, owner, self.clock() + lease_s),
-                    )
-                    assert row.lastrowid is not None
-                    return Lease(slot, len(tries), row.lastrowid)
-        return None
+                if key in leased or is_closed(tries):
+                    continue
+                slot = _slot(schema.row_at(self.connection, "schedule", key))
+                if found and block_of(slot) != block_of(found[0].slot):
+                    # The slots of a block are neighbours in the schedule.
+                    break
+                found.append(self._lease(slot, len(tries), owner, lease_s))
+        return found
+
+    def _lease(self, slot: Slot, number: int, owner: str, lease_s: float) -> Lease:
+        row = self.connection.execute(
+            "REPLACE INTO lease (slot, owner, expires_at) VALUES (?, ?, ?)",
+            (slot.id, owner, self.clock() + lease_s),
+        )
+        assert row.lastrowid is not None
+        return Lease(slot, number, row.lastrowid)
 
     def renew(self, lease: Lease, lease_s: float) -> None:
         """Extend the lease to `lease_s` from now; raises Fenced when the lease is lost."""
@@ -267,14 +281,20 @@ class Store:
 
     def finish(self, lease: Lease, attempt: Attempt) -> None:
         """Store the attempt and release the slot; raises Fenced when the lease is lost."""
-        if (attempt.slot, attempt.number) != (lease.slot.id, lease.number):
-            raise ValueError(
-                f"the lease is of {lease.slot.id} number {lease.number}, not {attempt.slot} {attempt.number}"
-            )
-        row = _packed(attempt)
+        self.finish_together([(lease, attempt)])
+
+    def finish_together(self, finished: Sequence[tuple[Lease, Attempt]]) -> None:
+        """Store attempts and release their slots, all or none; raises Fenced when one of the leases is lost."""
+        for lease, attempt in finished:
+            if (attempt.slot, attempt.number) != (lease.slot.id, lease.number):
+                raise ValueError(
+                    f"the lease is of {lease.slot.id} number {lease.number}, not {attempt.slot} {attempt.number}"
+                )
+        rows = [_packed(attempt) for _, attempt in finished]
         with transaction(self.connection, self.path):
-            self._held("DELETE FROM lease WHERE fence = ?", lease)
-            schema.insert(self.connection, "attempt", row)
+            for (lease, _), row in zip(finished, rows, strict=True):
+                self._held("DELETE FROM lease WHERE fence = ?", lease)
+                schema.insert(self.connection, "attempt", row)
 
     def attempts(self, slot: str | None = None) -> Iterator[Attempt]:
         """Finished attempts, of one slot or of all, oldest first; Damaged names the first that cannot be trusted."""

@@ -25,6 +25,8 @@ from benchback.run_dir import read_config
 Order = Literal["protocol", "original"]
 """`protocol`: paired blocks in a seeded order. `original`: the order in which the study lists its cells."""
 Device = Literal["cpu", "gpu"]
+Protocol = Literal["relay", "runs"]
+"""`relay`: the variants of a block take turns in resident processes. `runs`: whole trainings one after another."""
 
 FEWEST_ITERATIONS = 3
 """Fewest iterations of a scaled run: one that compiles, and two to see that the next does not."""
@@ -90,6 +92,15 @@ class Study:
     """Half width of the 95 % interval of the log ratio at which a group stops."""
     timeout_s: float = 1800.0
     """Seconds after which a run is ended."""
+    protocol: Protocol = "relay"
+    turn_s: float = 0.05
+    """Seconds of the counted part of a turn, at least."""
+    relay_s: float = 20.0
+    """Seconds of all rounds of a relay, about."""
+    keep_caches: bool = False
+    """Let only the first relay of a cell compile; later ones load its programs, and their start is not measured."""
+    budget_s: float | None = None
+    """Seconds for the whole campaign: blocks are added while they fit, first where the verdict is open."""
     order: Order = "protocol"
     repeats: int = 1
     """Passes through the list in the original order."""
@@ -132,7 +143,14 @@ class Study:
     @property
     def id(self) -> str:
         """Hash of what is measured and of the kind of order; independent of descriptions and stopping rule."""
-        return digest([self.name, self.order, self.aa, [[entry.label, entry.cell.id] for entry in self.entries]])
+        entries = [[entry.label, entry.cell.id] for entry in self.entries]
+        # Studies of whole runs have no further part: as in stores from before there were relays.
+        return digest([self.name, self.order, self.aa, entries, *(["relay"] if self.relays else [])])
+
+    @property
+    def relays(self) -> bool:
+        """Whether its blocks are run as relays."""
+        return self.protocol == "relay" and self.order == "protocol" and self.kind == "training"
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able; `Study.from_dict` is its inverse, and a YAML file has the same fields."""
@@ -278,12 +296,13 @@ def _check_settings(study: Study) -> None:
             raise InputError(f"{name}={getattr(study, name)} must be at least 1")
     if study.max_blocks < study.min_blocks:
         raise InputError(f"max_blocks={study.max_blocks} must be at least min_blocks={study.min_blocks}")
-    for name in ("precision", "timeout_s"):
+    for name in ("precision", "timeout_s", "turn_s", "relay_s", *(["budget_s"] if study.budget_s else [])):
         if not 0 < getattr(study, name) < math.inf:
             raise InputError(f"{name}={getattr(study, name)} must be greater than 0")
     if not 0 < study.scale <= 1:
         raise InputError(f"scale={study.scale:g} must be greater than 0 and at most 1, e.g. 0.1")
     registry.choose("order", study.order, get_args(Order))
+    registry.choose("protocol", study.protocol, get_args(Protocol))
     registry.choose("device", study.device, get_args(Device))
     registry.choose("kind", study.kind, get_args(Kind))
 

@@ -19,6 +19,7 @@ COMPARED = frozenset({
     "backend", "mode", "unit", "chunk", "versions", "bridged", "compiles", "compiles_to_initialise",
     "cached_files_after", "host_syncs_per_call", "transfers_per_call", "iterations_per_call",
     "config", "host_env", "env_transfers_per_call", "env_bytes_per_call", "env_share",
+    "resting_cpu_share", "compiles_in_turns",
 })
 # fmt: on
 """Fields of a ledger in which compared runs may differ: the axes of comparison and fields derived from them."""

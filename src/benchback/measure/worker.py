@@ -68,55 +68,117 @@ def die_with(coordinator: int) -> None:
 
 
 def perform(job: Job) -> Record:
-    """Build, run and measure. Everything that is not training happens before or after the clock."""
-    from benchback import registry
-    from benchback.agent import start
-    from benchback.measure import clock
-    from benchback.run import Run, environment
+    """Build, run and measure a whole training. Everything that is not training happens before or after the clock."""
+    training = Training(job)
+    training.call(training.run.config.num_iterations // training.run.length)
+    return training.record()
 
-    marks: dict[str, float] = {}
 
-    def mark(name: str) -> None:
-        marks[name] = time.monotonic() - job.launched_s
+class Training:
+    """A training in this process: built once, then called and measured in one piece or in several."""
 
-    mark("started")
-    caches_before = cached_files()
-    run = Run.from_dict({**job.cell.run, "seed": job.seed})
-    make, backend = registry.load(run.algorithm, run.backend)
-    mark("imported")
-    env = environment(run, run.config.num_envs)
-    mark("env_built")
-    agent = registry.execute(make(run.config, env), backend, run.compile_mode, run.unit, run.length)
-    mark("built")
-    state = start(agent, run.seed)
-    mark("initialised")
-    calls, compiled_before, crossed = run.config.num_iterations // run.length, backend.compiles(), [crossings(env)]
+    def __init__(self, job: Job, weights: Path | None = None) -> None:
+        """Build it, up to its initial state, with the networks of the file `weights`; written if it is not there."""
+        from benchback import registry
+        from benchback.agent import start
+        from benchback.run import Run, environment
 
-    def first_done() -> None:
-        mark("first_call")
-        crossed.append(crossings(env))
+        self.job, self.marks, self.samples = job, {}, {}
+        self.mark("started")
+        self.caches_before = cached_files()
+        self.run = run = Run.from_dict({**job.cell.run, "seed": job.seed})
+        make, self.backend = registry.load(run.algorithm, run.backend)
+        self.mark("imported")
+        self.env = environment(run, run.config.num_envs)
+        self.mark("env_built")
+        agent = make(run.config, self.env)
+        self.agent = registry.execute(agent, self.backend, run.compile_mode, run.unit, run.length)
+        self.mark("built")
+        self.state = start(self.agent, run.seed)
+        if weights is not None:
+            self.state = with_shared(self.agent, self.state, weights)
+        self.mark("initialised")
+        self.compiled_before, self.crossed = self.backend.compiles(), [crossings(self.env)]
 
-    state, tape, metrics = clock.record_calls(agent, backend, state, calls, job.cell.timing, first_done)
-    mark("finished")
-    clock.check_finished(backend, metrics[-1], tape)
-    samples = asdict(tape) | per_call(backend.fetch(metrics))
-    ledger = {
-        **execution(job),
-        **learning(agent.export(state)),
-        "env_steps_per_call": run.config.batch_size * run.length,
-        "iterations_per_call": run.length,
-        "calls": calls,
-        "compiles_to_initialise": compiled_before,
-        **counts(tape),
-        "bridged": run.framework == "torch" and not run.env.startswith("torch/") and env.external is None,
-        **crossing(crossed, crossings(env), tape.total_s),
-        "dtype": run.config.dtype,
-        "cached_files_before": caches_before,
-        "cached_files_after": cached_files(),
-        **precision(run.framework),
-    }
-    kept = {name: [_finite(x) for x in values] for name, values in samples.items() if values}
-    return Record(kept, marks, ledger, {"peak_rss_bytes": float(clock.peak_bytes())} | device_memory(run.framework))
+    def mark(self, name: str) -> None:
+        """Note the time since the process was started."""
+        self.marks[name] = time.monotonic() - self.job.launched_s
+
+    def call(self, calls: int, **places: int) -> list[float]:
+        """Seconds of `calls` more calls of the program; `places` are kept with each of them."""
+        from benchback.measure import clock
+
+        def first_done() -> None:
+            if "first_call" not in self.marks:
+                self.mark("first_call")
+                self.crossed.append(crossings(self.env))
+
+        self.state, tape, metrics = clock.record_calls(
+            self.agent, self.backend, self.state, calls, self.job.cell.timing, first_done
+        )
+        self.mark("finished")
+        clock.check_finished(self.backend, metrics[-1], tape)
+        found = asdict(tape) | per_call(self.backend.fetch(metrics))
+        found |= {name: [place] * calls for name, place in places.items()}
+        for name, values in found.items():
+            self.samples.setdefault(name, []).extend(values)
+        return tape.total_s
+
+    def record(self) -> Record:
+        """What was measured so far."""
+        from benchback.measure import clock
+
+        kept = {name: [_finite(x) for x in values] for name, values in self.samples.items() if values}
+        memory = {"peak_rss_bytes": float(clock.peak_bytes())} | device_memory(self.run.framework)
+        return Record(kept, dict(self.marks), self.ledger(), memory)
+
+    def ledger(self) -> dict[str, Any]:
+        """What this run did and how."""
+        run, totals = self.run, self.samples["total_s"]
+        return {
+            **execution(self.job),
+            **learning(self.agent.export(self.state)),
+            "env_steps_per_call": run.config.batch_size * run.length,
+            "iterations_per_call": run.length,
+            "calls": len(totals),
+            "compiles_to_initialise": self.compiled_before,
+            **counts(self.samples),
+            "bridged": run.framework == "torch" and not run.env.startswith("torch/") and self.env.external is None,
+            **crossing(self.crossed, crossings(self.env), totals),
+            "dtype": run.config.dtype,
+            "cached_files_before": self.caches_before,
+            "cached_files_after": cached_files(),
+            **precision(run.framework),
+        }
+
+
+def with_shared(agent: Any, state: Any, file: Path) -> Any:
+    """The state with the networks of the file; if it is not there yet, this state's networks are written to it."""
+    from safetensors.numpy import load_file
+
+    from benchback.checkpoint import replacing
+
+    if file.exists():
+        return agent.load(state, load_file(file))
+    with replacing(file) as draft:
+        write_networks(draft, agent.export(state))
+    return state
+
+
+def write_networks(file: Path, weights: Mapping[str, Any]) -> None:
+    """Write online and target networks: equal in every framework at the start of a training."""
+    import numpy as np
+    from safetensors.numpy import save_file
+
+    save_file({name: np.ascontiguousarray(x) for name, x in network_arrays(weights).items()}, file)
+
+
+def network_arrays(weights: Mapping[str, Any]) -> dict[str, Any]:
+    """The weights of online and target networks."""
+    from benchback.agent import networks
+
+    targets = {name: x for name, x in weights.items() if name.startswith("target/")}
+    return networks(dict(weights)) | targets
 
 
 def execution(job: Job) -> dict[str, Any]:
@@ -142,12 +204,13 @@ def learning(weights: dict[str, Any]) -> dict[str, int]:
     }
 
 
-def counts(tape: Any) -> dict[str, int]:
+def counts(samples: Mapping[str, Sequence[Any]]) -> dict[str, int]:
     """Ledger of the run's compiles, host syncs and transfers."""
+    syncs = samples["host_syncs"]
     return {
-        "compiles": sum(tape.compiles),
-        "host_syncs_per_call": max(tape.host_syncs[1:] or tape.host_syncs),
-        "transfers_per_call": max(tape.transfers),
+        "compiles": sum(samples["compiles"]),
+        "host_syncs_per_call": max(syncs[1:] or syncs),
+        "transfers_per_call": max(samples["transfers"]),
     }
 
 

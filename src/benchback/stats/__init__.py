@@ -1,7 +1,7 @@
 """Statistics of measurements: pure functions on arrays, every random draw from a Generator given.
 
-`ratios` estimates, `verdicts` decides, `steady` finds where warm-up ends, `breakeven` when it has paid, `returns`
-summarises learning, `slopes` looks for leaks, `published` recomputes the tables of benchback-rl by its own formulas.
+`ratios` estimates, `relay` compares programs that take turns, `verdicts` decides, `steady` finds where warm-up ends,
+`breakeven` when it has paid, `returns` summarises learning, `slopes` looks for leaks, `published` recomputes the tables of benchback-rl by its own formulas.
 A value that cannot be computed is replaced by a typed reason (`missing`), never by a sentence.
 The tests simulate campaigns with known effects and check false alarms, coverage and power against the claims here.
 Importing this imports neither scipy nor ruptures; the functions that need them do.
@@ -23,6 +23,7 @@ from benchback.stats.ratios import (
     paired_ratio,
     welch_estimate,
 )
+from benchback.stats.relay import NoCommonRound, balanced_orders, relay_ratio, trimmed_mean
 from benchback.stats.returns import (
     Band,
     interquartile_mean,
@@ -60,6 +61,7 @@ __all__ = [
     "Median",
     "Missing",
     "NoBreakEven",
+    "NoCommonRound",
     "NoVerdict",
     "NotPositive",
     "Pooled",
@@ -73,6 +75,7 @@ __all__ = [
     "Verdict",
     "adjust",
     "all_pairs",
+    "balanced_orders",
     "break_even",
     "combine",
     "compare",
@@ -88,12 +91,14 @@ __all__ = [
     "performance_profile",
     "pool",
     "profile_band",
+    "relay_ratio",
     "robust_slope",
     "steady",
     "stratified_bootstrap",
     "time_left",
     "time_to_threshold",
     "tost",
+    "trimmed_mean",
     "verdict",
     "warmup_excess",
     "welch_estimate",

@@ -118,6 +118,11 @@ class Config:
         """Widths of the hidden layers."""
         return self.hidden_sizes or MODEL_SIZES[self.model]
 
+    @property
+    def iterations_before_learning(self) -> int:
+        """Iterations before the first that does all the work of later ones."""
+        return 0
+
     def for_evaluation(self, num_envs: int) -> "Config":
         """The config for evaluation in `num_envs` environments."""
         return replace(self, num_envs=num_envs, num_minibatches=1)

@@ -114,6 +114,11 @@ class Config:
         """Widths of the hidden layers."""
         return self.hidden_sizes or MODEL_SIZES[self.model]
 
+    @property
+    def iterations_before_learning(self) -> int:
+        """Iterations before the first that does all the work of later ones."""
+        return -(-max(self.start_steps, self.update_after) // self.batch_size)
+
     def for_evaluation(self, num_envs: int) -> "Config":
         """The config for evaluation in `num_envs` environments, without a replay."""
         return replace(self, num_envs=num_envs, replay_capacity=1)

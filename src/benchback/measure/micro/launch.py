@@ -8,20 +8,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from benchback.measure import machine
 from benchback.measure.micro.operations import OPERATIONS, Program, hollow, sample_name
-from benchback.measure.process import Ended, Launch, Listener, Tick, isolated, worker_variables
+from benchback.measure.process import Died, Ended, Launch, Listener, Tick, ask, isolated, worker_variables
 from benchback.measure.record import Cell, Record
 
 COMMAND = (sys.executable, "-m", "benchback.measure.micro.worker")
-
-
-class Died(Exception):
-    """A resident process ended, or did not answer in time."""
-
-    def __init__(self, ended: Ended) -> None:
-        super().__init__(ended.detail)
-        self.ended = ended
 
 
 @contextmanager
@@ -52,7 +43,7 @@ class Residents:
     def run_round(self, cell: Cell, seed: int, timeout_s: float, tick: Tick) -> Ended:
         """Every operation of every program once, in an order drawn from the seed; compiles missing programs first."""
         started = time.monotonic()
-        turn = Round(self, cell, started + timeout_s, timeout_s, tick, machine.out_of_memory_kills())
+        turn = Round(self, cell, started + timeout_s, tick)
         try:
             samples = turn.measure(seed)
         except Died as died:
@@ -69,10 +60,7 @@ class Round:
     residents: Residents
     cell: Cell
     deadline: float
-    timeout_s: float
     tick: Tick
-    starved: int
-    """Number of out-of-memory kills when the round began."""
 
     def measure(self, seed: int) -> dict[str, list[float | None]]:
         """Seconds by name: of every operation, of its first call, and of the matrix products alone."""
@@ -97,15 +85,12 @@ class Round:
     def ask(self, program: Program, **request: Any) -> dict[str, Any]:
         """The answer of the program's backend; without one all processes are ended and Died is raised."""
         listener = self.listener(program.backend)
-        answer = listener.ask(request | {"program": asdict(program)}, self.deadline, self.tick)
-        if answer is not None:
-            return answer
-        late = time.monotonic() > self.deadline
-        self.residents.close()
-        ended = listener.ended(self.timeout_s if late else None, machine.out_of_memory_kills() > self.starved)
-        if ended.outcome == "ok":
-            ended = replace(ended, outcome="garbled", detail="the worker ended without an answer")
-        raise Died(replace(ended, detail=f"{program.backend}: {ended.detail}"))
+        limit_s = max(0.0, self.deadline - time.monotonic())
+        try:
+            return ask(listener, request | {"program": asdict(program)}, limit_s, self.tick)
+        except Died as died:
+            self.residents.close()
+            raise Died(replace(died.ended, detail=f"{program.backend}: {died.ended.detail}")) from None
 
     def listener(self, backend: str) -> Listener:
         """The backend's process."""

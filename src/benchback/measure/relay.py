@@ -1,0 +1,247 @@
+"""A block as a relay: one resident process per variant, started and warmed up alone; then they take turns.
+
+In each round every variant runs one turn, in an order that is balanced against carry-over, and exactly one is running
+at any time. A turn is a few calls of the program; the first, with cold caches, is not counted.
+"""
+
+import math
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+
+from benchback import stats
+from benchback.measure import machine
+from benchback.measure.process import Died, Ended, Listener, Tick, ask, isolated, with_record
+from benchback.measure.record import Cell
+from benchback.measure.wire import parse_record
+from benchback.measure.worker import Job
+from benchback.run import Run
+from benchback.stats.relay import FEWEST_ROUNDS
+
+COMMAND = (sys.executable, "-m", "benchback.measure.relay_worker")
+FEWEST_WARM = 3
+"""Fewest calls of a program before its first turn: one compiles, and a second may compile again."""
+LONGEST_TURN_S = 60.0
+SLOW = 50.0
+"""A turn may take this many times as long as expected, and a minute more, before it counts as hanging."""
+ROOM = 1.25
+"""Memory that must be free for another process, relative to the largest so far."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long turns and relays last, in seconds."""
+
+    turn_s: float = 0.05
+    """Counted part of a turn, at least."""
+    relay_s: float = 20.0
+    """Rounds are run for about this long."""
+
+
+RelayLaunch = Callable[[Sequence[Cell], int, float, Pace, Tick, Callable[[str], None]], dict[str, Ended]]
+"""(cells of a block, seed, time limit of a start, pace, tick, show progress) -> how each ended, by cell id.
+
+If one fails, only that one is there: without it the block is not complete, and the others have to run again with it."""
+
+
+@contextmanager
+def relay_launch(keep_caches: bool = False) -> Iterator[RelayLaunch]:
+    """Runs relays; with `keep_caches`, only the first relay of a cell compiles and later ones load its programs."""
+    with tempfile.TemporaryDirectory(prefix="benchback-relay-", ignore_cleanup_errors=True) as folder:
+        kept = Path(folder) if keep_caches else None
+
+        def launch(
+            cells: Sequence[Cell],
+            seed: int,
+            timeout_s: float,
+            pace: Pace,
+            tick: Tick,
+            show: Callable[[str], None],
+        ) -> dict[str, Ended]:
+            return run_relay(Relay(cells, seed, timeout_s, pace, tick, show, kept))
+
+        yield launch
+
+
+@dataclass(frozen=True)
+class Relay:
+    """What one relay is given."""
+
+    cells: Sequence[Cell]
+    """In the order in which they are started; where they do not fit in memory, the first runs with each other."""
+    seed: int
+    timeout_s: float
+    pace: Pace
+    tick: Tick
+    show: Callable[[str], None] = lambda text: None
+    caches: Path | None = None
+    """Folder of compile caches that are kept between relays; None: each process has its own and empty ones."""
+    command: Sequence[str] = COMMAND
+
+
+@dataclass
+class Runner:
+    """A resident process."""
+
+    cell: Cell
+    listener: Listener
+    calls: int
+    """Calls of a turn."""
+    call_s: float
+    bytes: float
+    spent_s: float = 0.0
+    """Seconds of its start and of its turns."""
+
+
+class TooLarge(Exception):
+    """The processes of a relay do not fit in memory together."""
+
+
+class Failed(Exception):
+    """A runner died, hung or sent garbage."""
+
+    def __init__(self, cell: Cell, ended: Ended) -> None:
+        super().__init__(ended.detail)
+        self.cell, self.ended = cell, ended
+
+
+def run_relay(relay: Relay) -> dict[str, Ended]:
+    """All variants at once; in pairs with the first where they do not fit in memory or share a GPU."""
+    try:
+        if any(cell.device == "gpu" for cell in relay.cells):
+            return Legs(relay).run([[relay.cells[0], cell] for cell in relay.cells[1:]] or [list(relay.cells)])
+        try:
+            return Legs(relay).run([list(relay.cells)])
+        except TooLarge:
+            relay.show("not enough memory for all at once: in pairs")
+            return Legs(relay, limited=False).run([[relay.cells[0], cell] for cell in relay.cells[1:]])
+    except Failed as failed:
+        return {failed.cell.id: failed.ended}
+
+
+@dataclass
+class Legs:
+    """Runs the legs of a relay, one after another; a leg is a set of cells that take turns."""
+
+    relay: Relay
+    limited: bool = True
+    """Whether to raise TooLarge when memory runs out; pairs are tried in any case."""
+    rounds: int = 0
+    """Rounds run so far, in all legs."""
+    runners: dict[str, Runner] = field(default_factory=dict)
+    ended: dict[str, Ended] = field(default_factory=dict)
+
+    def run(self, legs: Sequence[Sequence[Cell]]) -> dict[str, Ended]:
+        """How each cell ended, with its record."""
+        with ExitStack() as stack, tempfile.TemporaryDirectory(prefix="benchback-weights-") as folder:
+            weights = Path(folder) / "weights.safetensors"
+            for i, leg in enumerate(legs):
+                stays = set.intersection(*({cell.id for cell in later} for later in legs[i:]))
+                with ExitStack() as inner:
+                    for cell in leg:
+                        if cell.id not in self.runners:
+                            self.start(cell, stack if cell.id in stays and i == 0 else inner, weights)
+                    self.take_turns([self.runners[cell.id] for cell in leg])
+                    for cell in leg:
+                        if cell.id not in stays or i == len(legs) - 1:
+                            self.finish(self.runners.pop(cell.id))
+        return self.ended
+
+    def start(self, cell: Cell, stack: ExitStack, weights: Path) -> None:
+        """Start a runner and wait until it is warm; the others rest."""
+        relay, started = self.relay, time.monotonic()
+        self.check_memory()
+        relay.show(f"{cell.variant} starts")
+        listener = stack.enter_context(_process(relay, cell))
+        runner = self.runners[cell.id] = Runner(cell, listener, 1, 0.0, 0.0)
+        job = Job(cell, relay.seed, time.monotonic(), os.getpid())
+        request = {"do": "start", "job": job.to_dict(), "weights": str(weights)}
+        request["iterations"] = warm_iterations(relay.cells)
+        answer = self.ask(runner, request, relay.timeout_s)
+        runner.call_s, runner.bytes = answer["call_s"], answer["bytes"]
+        runner.calls = calls_of_a_turn(cell, runner.call_s, relay.pace.turn_s, request["iterations"])
+        runner.spent_s = time.monotonic() - started
+
+    def check_memory(self) -> None:
+        """Raise TooLarge if another process as large as the largest would not fit."""
+        largest = max((runner.bytes for runner in self.runners.values()), default=0.0)
+        if self.limited and psutil.virtual_memory().available < ROOM * largest:
+            raise TooLarge
+
+    def take_turns(self, runners: Sequence[Runner]) -> None:
+        """Rounds in balanced order, the orders shuffled by the seed."""
+        orders = stats.balanced_orders(len(runners))
+        round_s = sum(runner.calls * runner.call_s for runner in runners)
+        count = rounds_of(round_s, len(orders), self.relay.pace.relay_s)
+        random = np.random.default_rng([self.relay.seed, self.rounds])
+        shuffled = [orders[i] for _ in range(-(-count // len(orders))) for i in random.permutation(len(orders))]
+        for number, order in enumerate(shuffled[:count], 1):
+            self.relay.show(f"round {number} of {count}")
+            self.rounds += 1
+            for position, i in enumerate(order):
+                self.turn(runners[i], position)
+
+    def turn(self, runner: Runner, position: int) -> None:
+        """One turn of one runner."""
+        request = {"do": "turn", "calls": runner.calls, "round": self.rounds, "position": position}
+        limit_s = LONGEST_TURN_S + SLOW * runner.calls * runner.call_s
+        runner.spent_s += self.ask(runner, request, limit_s)["seconds"]
+
+    def finish(self, runner: Runner) -> None:
+        """Ask for the record."""
+        answer = self.ask(runner, {"do": "finish"}, LONGEST_TURN_S)
+        ended = Ended("ok", log=runner.listener.log_text(), duration_s=runner.spent_s, messages=[answer])
+        checked = with_record(ended, parse_record)
+        if checked.outcome != "ok":
+            raise Failed(runner.cell, checked)
+        self.ended[runner.cell.id] = checked
+
+    def ask(self, runner: Runner, request: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
+        """The answer of a runner; raises Failed if none comes."""
+        try:
+            return ask(runner.listener, request, limit_s, self.relay.tick)
+        except Died as died:
+            raise Failed(runner.cell, replace(died.ended, duration_s=runner.spent_s + limit_s)) from None
+
+
+@contextmanager
+def _process(relay: Relay, cell: Cell) -> Iterator[Listener]:
+    with ExitStack() as stack:
+        if relay.caches is None:
+            caches = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="benchback-run-")))
+        else:
+            caches = relay.caches / cell.id
+            caches.mkdir(parents=True, exist_ok=True)
+        variables = machine.variables(cell.threads, caches, cell.device)
+        yield stack.enter_context(isolated(relay.command, variables, cell.threads))
+
+
+def warm_iterations(cells: Sequence[Cell]) -> int:
+    """Iterations before the first turn, the same for all: everything is compiled, and learning has begun."""
+    runs = [Run.from_dict(dict(cell.run)) for cell in cells]
+    whole = math.lcm(*(run.length for run in runs))
+    least = max(run.config.iterations_before_learning for run in runs) + FEWEST_WARM
+    calls = max(-(-least // whole), 1 if whole >= FEWEST_WARM else FEWEST_WARM)
+    return whole * calls
+
+
+def calls_of_a_turn(cell: Cell, call_s: float, turn_s: float, warm: int) -> int:
+    """One that is not counted, and as many as last `turn_s`; no more than the run has iterations."""
+    run = Run.from_dict(dict(cell.run))
+    most = (run.config.num_iterations - warm) // run.length
+    return max(2, min(1 + math.ceil(turn_s / call_s), most))
+
+
+def rounds_of(round_s: float, orders: int, relay_s: float) -> int:
+    """Rounds that fit in `relay_s`: every order equally often if that fits, a few in any case."""
+    count = int(relay_s / round_s)
+    return count // orders * orders if count >= orders else max(count, FEWEST_ROUNDS)

@@ -1,0 +1,107 @@
+"""A runner of a relay: one training in a process of its own that is called a turn at a time and rests in between.
+
+Started as `python -m benchback.measure.relay_worker FD`; reads a line of JSON per request from its standard input and
+answers each with a frame to the file descriptor FD. `start` builds the training and warms it up, `turn` calls it a few
+times, `finish` asks for the record.
+"""
+
+import hashlib
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from benchback.measure.record import Record
+from benchback.measure.worker import Job, Training, die_with, network_arrays
+
+
+def main() -> None:
+    """Answer requests until standard input ends."""
+    from benchback.measure.wire import write_frame
+
+    runner = None
+    with os.fdopen(int(sys.argv[1]), "wb") as stream:
+        for line in sys.stdin:
+            request = json.loads(line)
+            if request["do"] == "start":
+                job = Job.from_dict(request["job"])
+                die_with(job.coordinator)
+                runner = Runner(job, Path(request["weights"]), request["iterations"])
+                write_frame(stream, {"kind": "answer"} | runner.ready())
+                continue
+            assert runner is not None
+            if request["do"] == "turn":
+                seconds = runner.turn(request["calls"], request["round"], request["position"])
+                write_frame(stream, {"kind": "answer", "seconds": seconds})
+            else:
+                write_frame(stream, {"kind": "record", "record": asdict(runner.record())})
+    # Frameworks take a second to free what the system frees at exit.
+    os._exit(0)
+
+
+class Runner:
+    """A training that has been warmed up, and what it does between its turns."""
+
+    def __init__(self, job: Job, weights: Path, iterations: int) -> None:
+        """Build the training and run its first `iterations`, enough to compile everything and to begin learning."""
+        self.training = Training(job, weights)
+        self.weights = digest_of(network_arrays(self.training.agent.export(self.training.state)))
+        self.warm_s = self.training.call(iterations // self.training.run.length, round=0, position=0)
+        # Compared between variants: counted before turns, of which some variants have longer ones.
+        self.ledger = self.training.ledger() | {"weights": self.weights, "protocol": "relay"}
+        self.ledger["calls"] = self.training.run.config.num_iterations // self.training.run.length
+        self.iteration = self.warm = iterations
+        self.checkpoint = self.training.agent.export(self.training.state)
+        self.resting_s = self.resting_cpu_s = 0.0
+        self.rest()
+
+    def ready(self) -> dict[str, float]:
+        """How long a call takes, and how much memory the process holds."""
+        from benchback.measure.clock import peak_bytes
+
+        return {"call_s": statistics.median(self.warm_s[1:] or self.warm_s), "bytes": float(peak_bytes())}
+
+    def turn(self, calls: int, round: int, position: int) -> float:
+        """Seconds of one turn; the training begins again where it was warm if it would exceed its iterations."""
+        self.resting_s += time.perf_counter() - self.rested[0]
+        self.resting_cpu_s += time.process_time() - self.rested[1]
+        training = self.training
+        more = calls * training.run.length
+        if self.iteration + more > training.run.config.num_iterations:
+            training.state = training.agent.load(training.state, self.checkpoint)
+            self.iteration = self.warm
+        self.iteration += more
+        seconds = sum(training.call(calls, round=round, position=position))
+        self.rest()
+        return seconds
+
+    def rest(self) -> None:
+        """Note when the process began to wait, and its processor time: a waiting process must not use any."""
+        self.rested = time.perf_counter(), time.process_time()
+
+    def record(self) -> Record:
+        """Every call of the warm-up and of the turns."""
+        found = self.training.record()
+        share = self.resting_cpu_s / self.resting_s if self.resting_s else 0.0
+        ledger = self.ledger | {"resting_cpu_share": round(share, 4), "compiles": found.ledger["compiles"]}
+        ledger["compiles_in_turns"] = found.ledger["compiles"] - self.ledger["compiles"]
+        return Record(found.samples, found.marks, ledger, found.memory)
+
+
+def digest_of(arrays: Mapping[str, Any]) -> str:
+    """A short hash of names and values, as float32: the same in every framework for the same weights."""
+    import numpy as np
+
+    found = hashlib.sha256()
+    for name, array in sorted(arrays.items()):
+        found.update(name.encode() + np.asarray(array, "<f4").tobytes())
+    return found.hexdigest()[:16]
+
+
+if __name__ == "__main__":
+    main()

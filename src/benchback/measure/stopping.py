@@ -1,0 +1,132 @@
+"""When a campaign has enough blocks: pairs that are not precise enough get more, while there is time."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import combinations
+
+from benchback import stats
+from benchback.measure import plan
+from benchback.measure.metrics import Timed, ratio
+from benchback.measure.record import Cell, Slot
+from benchback.measure.results import block_times
+from benchback.measure.store import Store
+from benchback.measure.study import Study
+
+BLOCKS_AT_ONCE = 2
+"""Blocks of whole runs that are added at once: an even number keeps orders balanced with their reverse."""
+
+
+@dataclass(frozen=True)
+class OpenGroup:
+    """A group with pairs that are not known well enough."""
+
+    group: str
+    pairs: int
+    half_width: float
+    """Of the widest interval, as a log ratio; infinite where there is none yet."""
+
+
+def lengthen(store: Store, study: Study, stratum: int) -> None:
+    """Append the blocks that the study asks for now beyond those it was begun with."""
+    if study.order != "protocol":
+        return
+    cells, slots, seed = list(store.cells().values()), store.slots(), store.campaign()["seed"]
+    added: list[Slot] = []
+    for group in dict.fromkeys(cell.group for cell in cells):
+        more = study.min_blocks - blocks_of(group, cells, slots, stratum)
+        added += plan.extend(cells, [*slots, *added], group, more, seed, stratum)
+    with suppress(ValueError):  # another coordinator was faster; what it added will be found open
+        store.add_slots(added)
+
+
+def blocks_of(group: str, cells: Iterable[Cell], slots: Iterable[Slot], stratum: int) -> int:
+    """How many blocks of a group are scheduled in a stratum."""
+    members = {cell.id for cell in cells if cell.group == group}
+    return 1 + max((slot.block for slot in slots if slot.cell in members and slot.stratum == stratum), default=-1)
+
+
+def extend_groups(
+    store: Store, study: Study, stratum: int, log: Callable[[str], None], left_s: float | None = None
+) -> bool:
+    """Append blocks to groups whose ratios are not known well enough; whether there is more to run.
+
+    With `left_s` seconds left only the group with the widest interval gets a block, if one of its blocks fits.
+    """
+    if study.order != "protocol" or study.max_blocks == study.min_blocks:
+        return False
+    cells, slots = store.cells(), store.slots()
+    counts = store.progress(stratum)
+    if counts.open or counts.running:
+        return True  # another coordinator has extended them meanwhile: run those blocks first
+    at_once = 1 if study.relays else BLOCKS_AT_ONCE
+    room = {
+        group: min(at_once, study.max_blocks - blocks_of(group, cells.values(), slots, stratum))
+        for group in dict.fromkeys(cell.group for cell in cells.values())
+    }
+    found = [group for group in open_groups(store, study.precision, stratum) if room[group.group] > 0]
+    if left_s is not None:
+        spent_s = block_seconds(store, stratum)
+        fitting = [x for x in found if spent_s.get(x.group, 0.0) * room[x.group] <= left_s]
+        found = sorted(fitting, key=lambda x: -x.half_width)[:1]
+    added: list[Slot] = []
+    for x in found:
+        seed = store.campaign()["seed"]
+        added += plan.extend(list(cells.values()), [*slots, *added], x.group, room[x.group], seed, stratum)
+    if not added:
+        return False
+    with suppress(ValueError):  # another coordinator was faster; what it added will be found open
+        store.add_slots(added)
+        for x in found:
+            blocks = room[x.group]
+            store.add_event("extended", {"group": x.group, "blocks": blocks, "undecided": x.pairs})
+            more = f"{blocks} more block{'s' if blocks > 1 else ''}"
+            log(f"{x.pairs} comparison{'s are' if x.pairs > 1 else ' is'} not precise enough: {more}")
+    return True
+
+
+def open_groups(store: Store, precision: float, stratum: int) -> list[OpenGroup]:
+    """Groups with pairs whose 95 % interval is wider than the precision on either side, in order of mention."""
+    times, found = block_times(store, stratum), []
+    members: dict[str, list[str]] = {}
+    for cell in store.cells().values():
+        members.setdefault(cell.group, []).append(cell.id)
+    for group, ids in members.items():
+        widths = [half_width(ratios) for ratios in pair_ratios(times, ids).values()]
+        wide = [width for width in widths if not width <= precision]
+        if wide:
+            found.append(OpenGroup(group, len(wide), max(wide)))
+    return found
+
+
+def pair_ratios(times: Mapping[str, Mapping[int, Timed]], members: Sequence[str]) -> dict[tuple[str, str], list[float]]:
+    """The log ratios of every pair of cells that ran at all, in the blocks that all of those completed."""
+    ran = [cell for cell in members if times.get(cell)]
+    common = sorted(set.intersection(*(set(times[cell]) for cell in ran))) if ran else []
+    found: dict[tuple[str, str], list[float]] = {}
+    for a, b in combinations(ran, 2):
+        ratios = (ratio(times[a][block], times[b][block]) for block in common)
+        found[a, b] = [math.log(x) for x in ratios if x is not None]
+    return found
+
+
+def half_width(log_ratios: Sequence[float]) -> float:
+    """Half the width of the 95 % interval (paired t) of one pair's log ratio; infinite for fewer than two blocks."""
+    if len(log_ratios) < 2:
+        return math.inf
+    low, high = stats.interval(stats.estimate(log_ratios))
+    return math.log(high / low) / 2
+
+
+def block_seconds(store: Store, stratum: int) -> dict[str, float]:
+    """Group -> seconds that its longest block took."""
+    cells = store.cells()
+    blocks: dict[tuple[str, int], float] = {}
+    slots = {slot.id: slot for slot in store.slots() if slot.stratum == stratum}
+    for attempt in store.attempts():
+        if attempt.slot in slots:
+            slot = slots[attempt.slot]
+            place = cells[slot.cell].group, slot.block
+            blocks[place] = blocks.get(place, 0.0) + attempt.duration_s
+    return {group: max(s for (g, _), s in blocks.items() if g == group) for group, _ in blocks}
