@@ -33,6 +33,7 @@ from benchback.measure.policy import is_accepted
 from benchback.measure.process import Ended, Interrupted, run_cell
 from benchback.measure.record import Attempt, Cell
 from benchback.measure.results import block_times, results
+from benchback.measure.stopping import BLOCKS_AT_ONCE, half_width, pair_ratios
 from benchback.measure.store import Store, open_store
 from benchback.measure.study import Product, Study
 from benchback.measure.verify import verify
@@ -122,10 +123,8 @@ def test_a_group_stops_as_soon_as_it_is_precise(unbroken: Path) -> None:
             members = [id for id, cell in store.cells().items() if cell.group == group]
             n = 1 + max(slot.block for slot in slots if slot.cell in members)
             precise = [
-                not coordinator.plan.undecided(
-                    {id: [times[id][b] for b in range(k)] for id in members}, STUDY.precision
-                )
-                for k in range(STUDY.min_blocks, n + 1, coordinator.BLOCKS_AT_ONCE)
+                all(half_width(ratios[:k]) <= STUDY.precision for ratios in pair_ratios(times, members).values())
+                for k in range(STUDY.min_blocks, n + 1, BLOCKS_AT_ONCE)
             ]
             assert precise[:-1] == [False] * (len(precise) - 1)
             assert precise[-1] or n == STUDY.max_blocks
@@ -626,7 +625,7 @@ def test_what_is_never_pooled_is_compared_apart(path: Path, capsys: pytest.Captu
     ppo, dqn, alone = {"algorithm": "ppo"}, {"algorithm": "dqn"}, {"algorithm": "ppo", "gamma": 0.9}
     work_of = [(ppo, ("linen", "nnx")), (dqn, ("nnx", "haiku")), (alone, ("equinox", "purejax"))]
     products = [Product(axes={"backend": list(backends)}, fixed=fixed) for fixed, backends in work_of]
-    mixed = Study(name="mixed", products=tuple(products), min_blocks=2, max_blocks=2, rerun_noisy=False, aa=False)
+    mixed = Study(name="mixed", products=tuple(products), min_blocks=2, max_blocks=2, rerun_noisy=False, aa=False, protocol="runs")
     proven = {f"{a}/{b}": "pass" for a in ("ppo", "dqn") for b in ("linen", "nnx", "haiku", "equinox", "purejax")}
     assert work(path, replace(HOOKS, prove=lambda *_: proven), mixed)
     with open_store(path, readonly=True) as store:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from benchback import stats
 from benchback.errors import InputError
 from benchback.measure import plan
-from benchback.measure.plan import estimate, extend, minimum_detectable_effect, needs_more, schedule, undecided
+from benchback.measure.plan import estimate, extend, minimum_detectable_effect, schedule
 from benchback.measure.record import Cell, Slot
 from benchback.measure.study import Product, Study, load, names, scaled, select
 
@@ -233,26 +233,6 @@ def test_drift_biases_a_sequential_order_and_not_the_protocols() -> None:
     bias, alarms = verdicts(sequential=True)
     assert bias == pytest.approx(DRIFT / 2, rel=0.1)
     assert alarms > 0.95
-
-
-def test_enough_is_an_interval_within_the_precision() -> None:
-    # By hand: n = 5, s = 0.01 -> half width 2.776445 x 0.01 / sqrt(5) = 0.012417.
-    log_ratio = np.array([-1, -1, 0, 1, 1]) * 0.01 + 0.7
-    assert float(np.std(log_ratio, ddof=1)) == pytest.approx(0.01)
-    assert not needs_more(list(log_ratio), 0.01242)
-    assert needs_more(list(log_ratio), 0.01241)
-
-
-@pytest.mark.parametrize("log_ratio", [[], [0.1], [0.1, math.nan]])
-def test_too_little_is_never_enough(log_ratio: list[float]) -> None:
-    assert needs_more(log_ratio, 1.0)
-
-
-def test_undecided_names_the_pairs_that_need_more() -> None:
-    times = {"linen": [1.0, 1.0, 1.0], "nnx": [2.0, 2.0, 2.0], "haiku": [1.0, 1.5, 1.0]}
-    assert undecided(times, 0.02) == [("linen", "haiku"), ("nnx", "haiku")]
-    with pytest.raises(ValueError, match="zip"):
-        undecided({"linen": [1.0, 2.0], "nnx": [1.0]}, 0.02)
 
 
 def test_detectable_effect_shrinks_with_blocks_and_grows_with_noise() -> None:

@@ -525,7 +525,7 @@ def first_layout(path: Path, attempt: Attempt) -> None:
         schema.insert(raw, "stratum", {"number": 0, "body": "{}"})
         schema.insert(raw, "cell", {"name": CELLS[0].id, "body": canonical(asdict(CELLS[0]))})
         stores._append_slots(raw, [Slot(CELLS[0].id, 0, 5, 0), Slot(CELLS[0].id, 1, 6, 1)])
-        schema.insert(raw, "attempt", stores._packed(attempt))
+        schema.insert(raw, "attempt", stores.packed(attempt))
 
 
 def test_a_store_of_the_first_layout_is_migrated_with_all_it_holds(path: Path) -> None:
@@ -911,7 +911,7 @@ def test_a_record_comes_with_ok_and_only_with_ok(change: dict[str, Any], problem
 def test_an_attempt_at_a_closed_slot_is_a_problem(store: Store) -> None:
     lease = finish(store)
     again = replace(attempt_for(lease), number=1)
-    schema.insert(store.connection, "attempt", stores._packed(again))
+    schema.insert(store.connection, "attempt", stores.packed(again))
     assert any("made though the slot was closed" in line for line in verify(store.path))
 
 

@@ -98,8 +98,18 @@ def _paired(
     numerator: list[Measured] = []
     for block in blocks:
         reason = refused or _unequal(a[block], b[block])
-        numerator.append(reason or a[block].metrics[metric])
+        numerator.append(reason or _numerator(a[block], b[block], metric))
     return numerator, [b[block].metrics[metric] for block in blocks]
+
+
+def _numerator(mine: Outcome, theirs: Outcome, metric: str) -> Measured:
+    """The metric of a run; in a relay such that its ratio to the other's is the ratio within rounds."""
+    turns, other = mine.turns.get(metric), theirs.turns.get(metric)
+    seconds = theirs.metrics[metric]
+    if not turns or not other or not isinstance(seconds, float):
+        return mine.metrics[metric]
+    ratio = stats.relay_ratio(turns, other)
+    return ratio * seconds if isinstance(ratio, float) else ratio
 
 
 def _unproven(cell: Cell, parity: Mapping[str, str]) -> ParityNotProven | None:

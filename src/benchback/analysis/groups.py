@@ -1,8 +1,9 @@
 """Groups of cells that do the same work, their outcomes, what may be pooled, and the reference of each."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from benchback.measure.metrics import Turns
 from benchback.measure.record import Cell
 from benchback.stats import Measured
 
@@ -18,6 +19,8 @@ class Outcome:
     episode_return: float | None
     first_call_s: float | None = None
     """Of the call that compiles."""
+    turns: Mapping[str, Turns] = field(default_factory=dict)
+    """Metric -> seconds by round, of a relay."""
 
 
 @dataclass(frozen=True)

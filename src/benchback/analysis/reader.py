@@ -10,7 +10,7 @@ from benchback import stats
 from benchback.analysis.costs import stored_env_times
 from benchback.analysis.groups import Outcome, grouped
 from benchback.analysis.source import Sampled, SlotRun, Source
-from benchback.measure.metrics import METRICS, Failed, NotRun, run_metrics
+from benchback.measure.metrics import METRICS, Failed, NotRun, run_metrics, run_turns
 from benchback.measure.policy import accepted_attempt
 from benchback.measure.record import Attempt, Cell, Slot
 from benchback.measure.store import Event, Store
@@ -98,6 +98,7 @@ def _slot_run(slot: Slot, cell: Cell, tries: list[Attempt]) -> SlotRun:
         record.ledger,
         episode_return=returns[-1] if returns else None,
         first_call_s=record.samples["total_s"][0],
+        turns=run_turns(record),
     )
     seconds = np.array(record.samples["total_s"], float)
     series = {

@@ -7,7 +7,7 @@ from typing import Any
 
 from benchback.analysis.groups import Setting
 from benchback.analysis.reasons import LedgersDiffer, ParityNotProven
-from benchback.measure.metrics import Failed, NotRun, PhasesNotTimed
+from benchback.measure.metrics import CachesNotEmpty, Failed, NotRun, PhasesNotTimed
 from benchback.measure.record import Cell
 from benchback.measure.verify import Disagreement
 from benchback.stats import (
@@ -15,6 +15,7 @@ from benchback.stats import (
     Gap,
     Missing,
     NoBreakEven,
+    NoCommonRound,
     NotPositive,
     NoVerdict,
     TooFewValues,
@@ -90,6 +91,10 @@ def missing_text(reason: Missing) -> str:
             return f"ledgers differ in {', '.join(fields)}"
         case NotPositive(value):
             return f"{value} is no positive number"
+        case NoCommonRound(rounds):
+            return f"{rounds} common rounds are too few for a ratio"
+        case CachesNotEmpty(files):
+            return f"it loaded {files} compiled programs instead of compiling"
         case TooFewValues(count):
             return f"{count} values are too few for a slope"
     raise TypeError(f"{type(reason).__name__} has no wording")

@@ -9,7 +9,6 @@ import json
 import os
 import sqlite3
 import time
-import zlib
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -23,14 +22,12 @@ from typing import Any, get_args
 from benchback.errors import InputError
 from benchback.measure import schema
 from benchback.measure.connection import check_local, connect, explained, open_file, patiently, transaction
+from benchback.measure.packing import packed, unpacked
 from benchback.measure.policy import Try, accepted_attempt, is_closed
 from benchback.measure.record import Attempt, Cell, Outcome, Slot, canonical
 from benchback.measure.schema import Damaged
 
 __all__ = ["Counts", "Damaged", "Event", "Fenced", "Lease", "Store", "create", "open_store"]
-
-MAX_PAYLOAD_BYTES = 1 << 30
-"""Largest size of an unpacked attempt; a larger one is refused as damaged."""
 
 
 class Fenced(Exception):
@@ -290,7 +287,7 @@ class Store:
                 raise ValueError(
                     f"the lease is of {lease.slot.id} number {lease.number}, not {attempt.slot} {attempt.number}"
                 )
-        rows = [_packed(attempt) for _, attempt in finished]
+        rows = [packed(attempt) for _, attempt in finished]
         with transaction(self.connection, self.path):
             for (lease, _), row in zip(finished, rows, strict=True):
                 self._held("DELETE FROM lease WHERE fence = ?", lease)
@@ -299,11 +296,11 @@ class Store:
     def attempts(self, slot: str | None = None) -> Iterator[Attempt]:
         """Finished attempts, of one slot or of all, oldest first; Damaged names the first that cannot be trusted."""
         if slot is None:
-            return map(_unpacked, self._rows("attempt"))
+            return map(unpacked, self._rows("attempt"))
         query = "SELECT id FROM attempt WHERE slot = ? ORDER BY id"
         with explained(self.path):
             keys = patiently(lambda: [key for (key,) in self.connection.execute(query, (slot,))], self.path)
-        return map(_unpacked, self._verified("attempt", keys))
+        return map(unpacked, self._verified("attempt", keys))
 
     def progress(self, stratum: int | None = None) -> Counts:
         """Progress of the campaign, or of one stratum of it."""
@@ -383,25 +380,3 @@ def _tried(outcome: str, tags: str) -> Try:
     if outcome not in get_args(Outcome):
         raise Damaged(f"outcome {outcome!r} of an attempt is damaged; restore the store from a copy")
     return tried
-
-
-COLUMNS = ("slot", "number", "outcome", "tags")
-
-
-def _packed(attempt: Attempt) -> dict[str, Any]:
-    """An attempt as a row: the fields that `lease` needs as columns, the rest compressed."""
-    fields = asdict(attempt)
-    row = {name: fields.pop(name) for name in COLUMNS}
-    return row | {"tags": canonical(row["tags"]), "payload": zlib.compress(canonical(fields).encode())}
-
-
-def _unpacked(row: Mapping[str, Any]) -> Attempt:
-    """The inverse of `_packed`, for a verified row."""
-    fields = {name: row[name] for name in COLUMNS}
-    unpack = zlib.decompressobj()
-    try:
-        body = json.loads(unpack.decompress(row["payload"], MAX_PAYLOAD_BYTES))
-        return Attempt.from_dict(fields | {"tags": json.loads(row["tags"])} | body)
-    except (zlib.error, ValueError, TypeError) as error:
-        name = f"attempt {row['slot']} number {row['number']}"
-        raise Damaged(f"{name} cannot be unpacked ({error}); restore the store from a copy") from error

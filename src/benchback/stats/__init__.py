@@ -1,7 +1,8 @@
 """Statistics of measurements: pure functions on arrays, every random draw from a Generator given.
 
 `ratios` estimates, `relay` compares programs that take turns, `verdicts` decides, `steady` finds where warm-up ends,
-`breakeven` when it has paid, `returns` summarises learning, `slopes` looks for leaks, `published` recomputes the tables of benchback-rl by its own formulas.
+`breakeven` when it has paid, `returns` summarises learning, `slopes` looks for leaks, `published` recomputes the tables
+of benchback-rl by its own formulas.
 A value that cannot be computed is replaced by a typed reason (`missing`), never by a sentence.
 The tests simulate campaigns with known effects and check false alarms, coverage and power against the claims here.
 Importing this imports neither scipy nor ruptures; the functions that need them do.
@@ -23,7 +24,7 @@ from benchback.stats.ratios import (
     paired_ratio,
     welch_estimate,
 )
-from benchback.stats.relay import NoCommonRound, balanced_orders, relay_ratio, trimmed_mean
+from benchback.stats.relay import NoCommonRound, balanced_orders, relay_ratio
 from benchback.stats.returns import (
     Band,
     interquartile_mean,
@@ -98,7 +99,6 @@ __all__ = [
     "time_left",
     "time_to_threshold",
     "tost",
-    "trimmed_mean",
     "verdict",
     "warmup_excess",
     "welch_estimate",

@@ -83,6 +83,7 @@ STUDY = Study(
         _part("V2 Exp2: sync, envs", "sync", ENVS, ALL_MODES, ("small",)),
         _part("V2 Exp3: sync, models", "sync", ("Acrobot-v1",), ALL_MODES, MODELS),
     ),
+    protocol="runs",
     # A large model without a GPU takes hours.
     timeout_s=8 * 3600.0,
 )
