@@ -625,7 +625,9 @@ def test_what_is_never_pooled_is_compared_apart(path: Path, capsys: pytest.Captu
     ppo, dqn, alone = {"algorithm": "ppo"}, {"algorithm": "dqn"}, {"algorithm": "ppo", "gamma": 0.9}
     work_of = [(ppo, ("linen", "nnx")), (dqn, ("nnx", "haiku")), (alone, ("equinox", "purejax"))]
     products = [Product(axes={"backend": list(backends)}, fixed=fixed) for fixed, backends in work_of]
-    mixed = Study(name="mixed", products=tuple(products), min_blocks=2, max_blocks=2, rerun_noisy=False, aa=False, protocol="runs")
+    mixed = Study(
+        name="mixed", products=tuple(products), min_blocks=2, max_blocks=2, rerun_noisy=False, aa=False, protocol="runs"
+    )
     proven = {f"{a}/{b}": "pass" for a in ("ppo", "dqn") for b in ("linen", "nnx", "haiku", "equinox", "purejax")}
     assert work(path, replace(HOOKS, prove=lambda *_: proven), mixed)
     with open_store(path, readonly=True) as store:
