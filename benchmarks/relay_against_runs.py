@@ -28,8 +28,9 @@ def main() -> None:
     for protocol in ("relay", "runs"):
         path = Path(f"runs/against_{protocol}.sqlite")
         hooks = coordinator.Hooks(log=lambda line: print(line, file=sys.stderr))
-        with coordinator.open_campaign(path, replace(chosen, protocol=protocol, rerun_noisy=False)) as store:
-            coordinator.work(store, chosen, replace(hooks, prove=None))
+        part = replace(chosen, protocol=protocol, rerun_noisy=False)
+        with coordinator.open_campaign(path, part) as store:
+            coordinator.work(store, part, replace(hooks, prove=None))
             source = read(store)
             sources[protocol] = replace(source, parity={cell.proof: "pass" for cell in source.cells.values()})
     print("| | relay | whole runs | |\n|---|---|---|---|")
