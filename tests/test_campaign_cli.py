@@ -206,8 +206,10 @@ def test_the_cost_of_environments_is_kept_with_a_campaign(benchback, tmp_path: P
 
 def test_the_doctor_says_what_to_change(benchback) -> None:
     done = benchback("doctor", "--seconds", "0.1")
-    assert done.returncode == 0, done.stderr
-    for word in ("version jax", "governor", "gpu", "steal", "A/A:", "five blocks find", "to change"):
+    first = done.stdout.splitlines()[0]
+    assert done.returncode == (0 if first.startswith("yes, this machine can measure") else 1), done.stderr
+    assert first.startswith(("yes, ", "no: "))
+    for word in ("version jax", "governor", "gpu", "steal", "A/A:", "to change"):
         assert word in done.stdout
 
 

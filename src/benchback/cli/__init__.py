@@ -34,7 +34,7 @@ usage: benchback VERB [options]        benchback VERB --help for the options of 
   doctor             whether this machine can measure, and what to change
   envs time          what a step of each environment costs
 
-exit codes: 0 ok, 1 a claim failed, 2 wrong usage or input, 3 finished with failed runs,
+exit codes: 0 ok, 1 a claim failed or the doctor says no, 2 wrong usage or input, 3 finished with failed runs,
             74 input/output error, 130 interrupted
 """
 
