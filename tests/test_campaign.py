@@ -25,6 +25,7 @@ from test_process import double, is_gone, wait_for
 from benchback.analysis.claims import Claim, all_claims, claims_of
 from benchback.analysis.reader import read
 from benchback.analysis.reasons import ParityNotProven
+from benchback.cli.board import Noise, noise_of
 from benchback.cli.outcomes import print_outcome
 from benchback.errors import InputError
 from benchback.measure import coordinator, gate
@@ -169,6 +170,9 @@ def test_noisy_runs_are_kept_and_made_again_at_most_twice(
     with open_store(path, readonly=True) as store:
         assert store.progress().ok == store.progress().total
         assert [a.number for _, a in results(store)] == [len(tags) - 1] * store.progress().total
+        slots = store.progress().total
+        noisy = slots if tags[-1] else 0
+        assert noise_of(store) == Noise(repeated=(len(tags) - 1) * slots, noisy=noisy)
 
 
 @pytest.mark.parametrize(("failures", "tries"), [(1, ["signal", "ok"]), (9, ["signal", "signal"])])
