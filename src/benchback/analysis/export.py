@@ -63,7 +63,7 @@ def _runs(store: Store) -> Iterator[Row]:
 def _of_cell(name: str, cell: Cell) -> Row:
     identity = {"cell": name, "group": cell.group, "variant": cell.variant}
     run = {field: _flat(cell.run.get(field)) for field in OF_RUN}
-    how = {"timing": cell.timing, "threads": cell.threads, "device": cell.device, "division": cell.division}
+    how = {"timing": cell.timing, "threads": cell.threads, "device": cell.device}
     return identity | run | how | {"twin": cell.twin}
 
 

@@ -11,8 +11,6 @@ from benchback.envs.names import CONTINUOUS, GYMNAX
 
 Timing = Literal["async", "sync"]
 """`async` synchronises the ends of a run only, `sync` before and after every rollout and update. They never mix."""
-Division = Literal["matched", "idiomatic"]
-"""`matched`: same maths, same sync points, same metrics fetched. `idiomatic`: each framework's best style."""
 Outcome = Literal["ok", "error", "signal", "timeout", "memory", "garbled", "interrupted"]
 """How an attempt ended: `error` is a non-zero exit, `signal` a crash or kill, `memory` the system's out-of-memory
 killer or an allocation failure, `garbled` a worker whose messages could not be parsed, `interrupted` the user."""
@@ -45,14 +43,17 @@ class Cell:
     timing: Timing = "async"
     threads: int = 1
     device: str = "cpu"
-    division: Division = "matched"
     twin: bool = False
     """A second copy of a cell: the A/A pair that every campaign carries."""
     kind: Kind = "training"
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able; a training does not name its kind, as in stores from before there were others."""
-        return {name: x for name, x in asdict(self).items() if (name, x) != ("kind", "training")}
+        # A field that stores once had: without it their cells would have other ids.
+        division = "idiomatic" if self.kind == "peer" else "matched"
+        return {name: x for name, x in asdict(self).items() if (name, x) != ("kind", "training")} | {
+            "division": division
+        }
 
     @cached_property
     def id(self) -> str:
@@ -97,7 +98,7 @@ class Cell:
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "Cell":
         """The inverse of `to_dict`."""
-        return cls(**fields)
+        return cls(**{name: x for name, x in fields.items() if name != "division"})
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args
 
 from benchback import registry
 from benchback.errors import InputError
-from benchback.measure.record import Cell, Division, Kind, Timing, digest
+from benchback.measure.record import Cell, Kind, Timing, digest
 from benchback.run import Run, typed
 from benchback.run_dir import read_config
 
@@ -34,7 +34,7 @@ MOST_BYTES = 32 * 1024
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 LONGEST_LABEL = 100
 LONGEST_DESCRIPTION = 2000
-SETTINGS = ("timing", "threads", "device", "division")
+SETTINGS = ("timing", "threads", "device")
 """Fields of a cell that are not fields of its run; axes and `fixed` may set them too."""
 FOLDER = Path(__file__).parent / "studies"
 
@@ -251,7 +251,7 @@ def _shortened(row: Mapping[str, Any], factor: float) -> dict[str, Any]:
 
 
 def _check_cell(settings: Mapping[str, Any], row: Mapping[str, Any], published: Any) -> None:
-    for name, choices in (("timing", Timing), ("device", Device), ("division", Division)):
+    for name, choices in (("timing", Timing), ("device", Device)):
         if name in settings:
             registry.choose(name, str(settings[name]), get_args(choices))
     threads = settings["threads"]

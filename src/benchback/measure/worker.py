@@ -125,7 +125,6 @@ def execution(job: Job) -> dict[str, Any]:
     return {
         **{name: job.cell.run[name] for name in ("backend", "mode", "unit")},
         "timing": job.cell.timing,
-        "division": job.cell.division,
         "threads": job.cell.threads,
         "processors": len(processors),
         "seed": job.seed,

@@ -93,7 +93,7 @@ def _said(source: Source, claims: Sequence[Claim], setting: Setting) -> Said:
 
 
 def sentence(claim: Claim) -> str:
-    """`Flax NNX (jit) is 1.02x [1.01, 1.03] slower than Flax Linen (jit) in steady state, 36 cells, matched.`"""
+    """`Flax NNX (jit) is 1.02x [1.01, 1.03] slower than Flax Linen (jit) in steady state, 36 cells, 180 blocks.`"""
     mine, theirs, row = name_of(claim.subject), name_of(claim.rival), claim.overall
     remarks = remarks_text(row)
     if row.ratio is None:
@@ -101,7 +101,7 @@ def sentence(claim: Claim) -> str:
     ratio, low, high = row.ratio, row.low, row.high
     if row.verdict is None or low is None or high is None:
         return f"{mine} takes {ratio:.3g}x the time of {theirs} in steady state, without a verdict: {remarks}."
-    scope = f"{row.cells} cell{'s' if row.cells != 1 else ''}, {row.n} blocks, {claim.setting.division}"
+    scope = f"{row.cells} cell{'s' if row.cells != 1 else ''}, {row.n} blocks"
     scope += f" ({remarks})" if remarks else ""
     match row.verdict:
         case stats.Verdict.FASTER:
