@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from benchback import registry
+from benchback.agent import Gradients
 from benchback.errors import InputError
 from benchback.measure.record import Cell, Kind, Timing, digest
 from benchback.run import Run, typed
@@ -196,9 +197,13 @@ def select(study: Study, index: int | None = None, start: int | None = None, cou
     return study if kept == known else replace(study, only=tuple(kept))
 
 
-def variants(backends: Sequence[str], units: Sequence[str] = ("phase",)) -> tuple[dict[str, str], ...]:
-    """Each backend in its best mode, in every of the units it has."""
-    return tuple({"backend": b, "mode": registry.BACKENDS[b].best, "unit": u} for b in backends for u in units)
+def variants(
+    backends: Sequence[str], units: Sequence[str] = ("phase",), gradients: Gradients = "framework"
+) -> tuple[dict[str, str], ...]:
+    """Each backend that can compute its gradients so in its best mode, in every of the units."""
+    specs = {name: registry.BACKENDS[name] for name in backends}
+    able = {name: spec.best for name, spec in specs.items() if gradients in spec.gradients}
+    return tuple({"backend": b, "mode": m, "unit": u, "gradients": gradients} for b, m in able.items() for u in units)
 
 
 def every_mode(without: Sequence[str] = ()) -> tuple[dict[str, str], ...]:

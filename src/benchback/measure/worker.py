@@ -81,8 +81,8 @@ def perform(job: Job) -> Record:
 
     mark("started")
     caches_before = cached_files()
-    run = Run.from_dict({**job.cell.run, "seed": job.seed})
-    make, backend = registry.load(run.algorithm, run.backend)
+    run = Run.from_dict({**job.cell.run, "gradients": job.cell.gradients, "seed": job.seed})
+    make, backend = registry.load(run.algorithm, run.backend, run.gradients)
     mark("imported")
     env = environment(run, run.config.num_envs)
     mark("env_built")
@@ -124,6 +124,7 @@ def execution(job: Job) -> dict[str, Any]:
     processors = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     return {
         **{name: job.cell.run[name] for name in ("backend", "mode", "unit")},
+        "gradients": job.cell.gradients,
         "timing": job.cell.timing,
         "threads": job.cell.threads,
         "processors": len(processors),

@@ -48,6 +48,7 @@ def name_of(cell: Cell) -> str:
     backend, mode = cell.run["backend"], cell.run["mode"]
     extra = "" if cell.unit == "phase" else f", unit {cell.unit}"
     extra += f", {cell.other_suite} environments" if cell.other_suite else ""
+    extra += "" if cell.gradients == "framework" else f", {cell.gradients} gradients"
     title = BACKENDS[backend].title if backend in BACKENDS else backend
     return f"{title} ({mode}{extra})"
 
