@@ -281,7 +281,6 @@ TINY = {"num_envs": 4, "num_steps": 8, "num_minibatches": 2, "num_epochs": 1, "h
 LEDGER = {
     "backend": "purejax",
     "mode": "jit",
-    "division": "matched",
     "threads": 1,
     "seed": 3,
     "optimiser_steps": 12,

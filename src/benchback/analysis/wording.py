@@ -136,9 +136,9 @@ def disagreement_text(found: Disagreement) -> str:
 
 
 def setting_text(setting: Setting) -> str:
-    """`ppo, async, cpu, 1 thread, matched`."""
+    """`ppo, async, cpu, 1 thread`."""
     threads = f"{setting.threads} thread{'s' if setting.threads > 1 else ''}"
-    return f"{setting.algorithm}, {setting.timing}, {setting.device}, {threads}, {setting.division}"
+    return f"{setting.algorithm}, {setting.timing}, {setting.device}, {threads}"
 
 
 def comparison_columns(row: Comparison) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from benchback.measure.store import Store
 
 # fmt: off
 COMPARED = frozenset({
-    "backend", "mode", "unit", "chunk", "versions", "bridged", "compiles", "compiles_to_initialise",
+    "backend", "mode", "unit", "chunk", "gradients", "versions", "bridged", "compiles", "compiles_to_initialise",
     "cached_files_after", "host_syncs_per_call", "transfers_per_call", "iterations_per_call",
     "config", "host_env", "env_transfers_per_call", "env_bytes_per_call", "env_share",
     "resting_cpu_share", "compiles_in_turns",

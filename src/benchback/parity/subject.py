@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from benchback import registry
-from benchback.agent import Agent
+from benchback.agent import Agent, Gradients
 from benchback.backends import xla
 from benchback.parity import environment
 
@@ -31,8 +31,9 @@ class Subject:
     algorithm: str
     backend: str
     dtype: str
-    agents: dict[tuple[str, Any, str], Agent]
-    """Cache of agents by backend, configuration and kind of actions, so that levels share compiled programs."""
+    agents: dict[tuple[Any, ...], Agent]
+    """Cache of agents by what they depend on, so that levels share compiled programs."""
+    gradients: Gradients = "framework"
 
     @property
     def spec(self) -> registry.Spec:
@@ -41,9 +42,9 @@ class Subject:
 
     def agent(self, config: Any, kind: Literal["discrete", "box"] = "discrete") -> Agent:
         """An agent in the parity environment, in mode `none` and unit `phase`."""
-        known = self.backend, config, kind
+        known = self.backend, config, kind, self.gradients
         if known not in self.agents:
-            make, _ = registry.load(self.algorithm, self.backend)
+            make, _ = registry.load(self.algorithm, self.backend, self.gradients)
             env = environment.make(config.num_envs, self.spec.family, kind)
             self.agents[known] = make(replace(config, dtype=self.dtype), env)
         return self.agents[known]
