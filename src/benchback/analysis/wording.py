@@ -85,8 +85,8 @@ def missing_text(reason: Missing) -> str:
             return "phases are timed in unit phase with sync timing only"
         case Unsteady():
             return f"no steady state: {unsteady_text(reason)}"
-        case ParityNotProven(implementation, verdict):
-            return f"parity of {implementation}: {verdict}"
+        case ParityNotProven(proof, verdict):
+            return f"parity of {proof}: {verdict}"
         case LedgersDiffer(fields):
             return f"ledgers differ in {', '.join(fields)}"
         case NotPositive(value):
