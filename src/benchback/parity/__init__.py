@@ -16,7 +16,7 @@ Importing this package imports no framework; `measure` and `prove` do. Each algo
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from benchback.agent import Gradients
 from benchback.parity.tolerance import TOLERANCE
