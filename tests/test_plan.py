@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from benchback import stats
 from benchback.errors import InputError
-from benchback.measure import plan
+from benchback.measure import cost, plan
 from benchback.measure.plan import estimate, extend, minimum_detectable_effect, schedule
 from benchback.measure.record import Cell, Slot
 from benchback.measure.study import Product, Study, load, names, scaled, select
@@ -266,4 +266,4 @@ def test_estimate_prefers_what_was_measured() -> None:
 @pytest.mark.parametrize("name", names())
 def test_every_cell_has_an_estimate(name: str) -> None:
     for cell in load(name).cells:
-        assert plan.START_S < plan.seconds_per_run(cell) < math.inf
+        assert cost.START_S < plan.seconds_per_run(cell) < math.inf

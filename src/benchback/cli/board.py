@@ -85,4 +85,4 @@ def watching(
     """Hooks whose board is on screen while the context lasts; cells are named by `describe`."""
     board = Board(store, as_json, describe)
     with board.bar:
-        yield Hooks(started=board.started, finished=board.finished, log=board.say)
+        yield Hooks(started=board.started, finished=board.finished, progress=board.draw, log=board.say)

@@ -84,7 +84,7 @@ def after_first_call_s(record: Record, steady_s: float) -> float:
 
 
 def run_turns(record: Record) -> dict[str, dict[int, float]]:
-    """Metric -> round of a relay -> seconds of an iteration: the mean of the turn's calls but the first."""
+    """Metric -> round of a relay -> seconds of an iteration: the median of the turn's calls but the first."""
     rounds = record.samples.get("round", [])
     per_call = record.ledger.get("iterations_per_call", 1)
     return {metric: _by_round(record.samples.get(name, []), rounds, per_call) for metric, name in SERIES.items()}
@@ -95,7 +95,8 @@ def _by_round(values: list[float | None], rounds: list[float | None], per_call: 
     for value, place in zip(values, rounds, strict=False):
         if place and value is not None:
             turns.setdefault(int(place), []).append(value / per_call)
-    return {place: float(np.mean(calls[1:])) for place, calls in turns.items() if len(calls) > 1}
+    # A turn of one long call has none to spare.
+    return {place: float(np.median(calls[1:] or calls)) for place, calls in turns.items()}
 
 
 def _phases(samples: Mapping[str, list[float | None]], segment: stats.Segment) -> dict[str, Measured]:

@@ -8,15 +8,14 @@ import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import numpy as np
 
-from benchback import registry, stats
+from benchback import stats
 from benchback.errors import InputError
+from benchback.measure.cost import relay_seconds, seconds_per_run
 from benchback.measure.record import Cell, Slot
 from benchback.measure.study import Study
-from benchback.run import Run
 
 SEED_STEP = 0x9E3779B1
 """Step between seeds: odd, so multiples are distinct modulo 2**32; near 2**32 / golden ratio, so they are far apart."""
@@ -109,75 +108,15 @@ TYPICAL_CV = 0.01
 (90th percentile)."""
 
 
-@dataclass(frozen=True)
-class Mode:
-    """Rough cost of a way to run, one CPU core: seconds to compile, per vectorised step, per gradient step."""
-
-    compile_s: float
-    step_s: float
-    gradient_s: float
-
-
-# Seen once on a shared two-core AMD machine with one thread, PPO on CartPole. Good to a factor of two.
-COMPILED = Mode(9.0, 4e-5, 1e-5)
-MODES = {
-    "jax": {"eager": Mode(25.0, 0.1, 0.1), "none": Mode(15.0, 1e-4, 1e-3)},
-    "torch": {
-        "none": Mode(2.0, 3e-3, 5e-3),
-        "env_jit": Mode(3.0, 3e-4, 5e-3),
-        "script": Mode(8.0, 3e-4, 3e-3),
-        "compile": Mode(36.0, 3e-4, 1.5e-3),
-    },
-}
-START_S = 6.0
-"""Seconds to start Python and import a framework."""
-CROSSING_S = 2e-4
-"""Seconds of a round trip to a Python environment."""
-COPY_S = {"gymnasium": 3e-5, "envpool": 1e-5}
-"""Seconds of a step of one copy of such an environment, by suite."""
-RATE = 40e9
-"""Floating-point operations per second of one thread in matrix products."""
 CANARY_S = 1.0
 """Seconds of the two canaries of a block."""
 MODEL_ERROR = 2.0
 """Factor by which the cost model may be off, either way."""
-OBSERVATION = {
-    "Asterix-MinAtar": 400,
-    "Breakout-MinAtar": 400,
-    "Freeway-MinAtar": 700,
-    "SpaceInvaders-MinAtar": 600,
-    "Pong-v5": 28224,
-    "Navix-Empty-8x8-v0": 192,
-    "Navix-Empty-16x16-v0": 768,
-    "humanoid": 244,
-    "humanoidstandup": 244,
-}
-"""Observation sizes of the large environments; the cost model treats the others alike."""
-SIMULATED = {"brax": (60.0, 2e-4), "playground": (60.0, 2.5e-4)}
-"""Suite -> seconds to compile its simulation, and per step of one environment, a cheetah's."""
 RUN_BYTES = 6_000
 """Bytes of a stored run without its samples."""
 CALL_BYTES = 350
 """Bytes of the samples of one call of the program."""
 LOG_BYTES = 64 * 1024
-
-
-def seconds_per_run(cell: Cell) -> float:
-    """Seconds of a run of the cell by a rough model: start, compile, then matrix products and overhead per step."""
-    run = cell.run
-    family = registry.BACKENDS[run["backend"]].family
-    mode = MODES[family].get(run["mode"], MODES["torch"]["compile"] if family == "torch" else COMPILED)
-    config = Run.from_dict(dict(run)).config
-    suite, _, name = run["env"].partition("/")
-    width = [OBSERVATION.get(name, 6), *config.hidden, 2]
-    weights = 2 * sum(a * b for a, b in pairwise(width))
-    # A forward pass is 2 operations per weight and sample, a gradient three times that.
-    products_s = 2 * weights * (config.batch_size + 3 * config.gradient_rows) / (RATE * cell.threads)
-    compile_s, simulation_s = SIMULATED.get(suite, (0.0, 0.0))
-    crossing_s = CROSSING_S + COPY_S[suite] * config.num_envs if suite in COPY_S else 0.0
-    steps_s = config.batch_size / config.num_envs * (mode.step_s + crossing_s) + config.batch_size * simulation_s
-    iteration_s = products_s + steps_s + config.updates_per_iteration * mode.gradient_s
-    return START_S + mode.compile_s + compile_s + config.num_iterations * iteration_s
 
 
 @dataclass(frozen=True)
@@ -200,12 +139,23 @@ class Cost:
 def estimate(study: Study, measured: Mapping[str, Sequence[float]] | None = None) -> Cost:
     """Time and disk of a campaign; `measured` has the seconds that earlier runs of a cell took, by cell id."""
     cells, slots = schedule(study, 0)
-    spread = {cell.id: _duration(cell, (measured or {}).get(cell.id, ())) for cell in cells}
-    runs = Counter(slot.cell for slot in slots)
-    group = {cell.id: cell.group for cell in cells}
-    blocks = len({(group[slot.cell], slot.block) for slot in slots})
+    by_id = {cell.id: cell for cell in cells}
+    variants = Counter(cell.group for cell in cells)
+    blocks = len({(by_id[slot.cell].group, slot.block) for slot in slots})
     canary_s = CANARY_S * blocks if study.order == "protocol" else 0.0
-    low_s, seconds, high_s = (canary_s + sum(n * spread[id][i] for id, n in runs.items()) for i in range(3))
+    runs = Counter(slot.cell for slot in slots)
+
+    def spread(slot: Slot) -> tuple[float, float, float]:
+        cell = by_id[slot.cell]
+        earlier = (measured or {}).get(cell.id, ())
+        if len(earlier):
+            return min(earlier), statistics.median(earlier), max(earlier)
+        seconds = (
+            relay_seconds(cell, study, variants[cell.group], slot.block) if study.relays else seconds_per_run(cell)
+        )
+        return seconds / MODEL_ERROR, seconds, seconds * MODEL_ERROR
+
+    low_s, seconds, high_s = (canary_s + sum(x) for x in zip(*map(spread, slots), strict=True))
     stored = sum(runs[cell.id] * _bytes(cell) for cell in cells)
     growth = study.max_blocks / study.min_blocks if study.order == "protocol" else 1.0
     most_runs = round(len(slots) * growth)
@@ -216,18 +166,10 @@ def estimate(study: Study, measured: Mapping[str, Sequence[float]] | None = None
         high_s=high_s,
         bytes=stored,
         most_runs=most_runs,
-        most_seconds=seconds * growth,
+        most_seconds=min(seconds * growth, study.budget_s or math.inf),
         most_bytes=round(stored * growth) + most_runs * LOG_BYTES,
         measured=sum(1 for cell in cells if (measured or {}).get(cell.id)),
     )
-
-
-def _duration(cell: Cell, earlier: Sequence[float]) -> tuple[float, float, float]:
-    """Low, middle and high seconds of a run: as measured, else by the model."""
-    if len(earlier):
-        return min(earlier), statistics.median(earlier), max(earlier)
-    seconds = seconds_per_run(cell)
-    return seconds / MODEL_ERROR, seconds, seconds * MODEL_ERROR
 
 
 def _bytes(cell: Cell) -> int:

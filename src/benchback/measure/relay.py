@@ -20,6 +20,7 @@ import psutil
 
 from benchback import stats
 from benchback.measure import machine
+from benchback.measure.cost import FEWEST_WARM
 from benchback.measure.process import Died, Ended, Listener, Tick, ask, isolated, with_record
 from benchback.measure.record import Cell
 from benchback.measure.wire import parse_record
@@ -28,11 +29,11 @@ from benchback.run import Run
 from benchback.stats.relay import FEWEST_ROUNDS
 
 COMMAND = (sys.executable, "-m", "benchback.measure.relay_worker")
-FEWEST_WARM = 3
-"""Fewest calls of a program before its first turn: one compiles, and a second may compile again."""
 LONGEST_TURN_S = 60.0
 SLOW = 50.0
 """A turn may take this many times as long as expected, and a minute more, before it counts as hanging."""
+LONG_S = 0.5
+"""A call of at least this length is counted even if it is the first of a turn: cold caches cost milliseconds."""
 ROOM = 1.25
 """Memory that must be free for another process, relative to the largest so far."""
 
@@ -235,7 +236,9 @@ def warm_iterations(cells: Sequence[Cell]) -> int:
 
 
 def calls_of_a_turn(cell: Cell, call_s: float, turn_s: float, warm: int) -> int:
-    """One that is not counted, and as many as last `turn_s`; no more than the run has iterations."""
+    """One that is not counted, and as many as last `turn_s`; one if it is long; no more than the run has iterations."""
+    if call_s >= LONG_S:
+        return 1
     run = Run.from_dict(dict(cell.run))
     most = (run.config.num_iterations - warm) // run.length
     return max(2, min(1 + math.ceil(turn_s / call_s), most))
