@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchback import stats
 from benchback.analysis.costs import stored_env_times
@@ -12,7 +13,7 @@ from benchback.analysis.groups import Outcome, grouped
 from benchback.analysis.source import Sampled, SlotRun, Source
 from benchback.measure.metrics import METRICS, Failed, NotRun, run_metrics, run_turns
 from benchback.measure.policy import accepted_attempt
-from benchback.measure.record import Attempt, Cell, Slot
+from benchback.measure.record import Attempt, Cell, Record, Slot
 from benchback.measure.store import Event, Store
 from benchback.stats import Missing
 
@@ -106,12 +107,28 @@ def _slot_run(slot: Slot, cell: Cell, tries: list[Attempt]) -> SlotRun:
     }
     sampled = Sampled(
         seconds=seconds,
-        returns=series["episode_return"],
+        returns=series["episode_return"][: _unbroken(record)],
         memory=series["rss_bytes"],
         marks=record.marks,
         ledger=record.ledger,
         peaks=record.memory,
         compiles=series["compiles"],
-        segment=stats.steady(seconds),
+        segment=_segment(record, seconds),
     )
     return SlotRun(slot, cell, outcome, light, sampled)
+
+
+def _unbroken(record: Record) -> int:
+    """Iterations before a training began again, as it does in a relay when its iterations are used up."""
+    done = record.samples.get("iteration", [])
+    calls = next((i for i in range(1, len(done)) if (done[i] or 0) <= (done[i - 1] or 0)), len(done))
+    return (calls or len(record.samples["total_s"])) * record.ledger["iterations_per_call"]
+
+
+def _segment(record: Record, seconds: NDArray[np.float64]) -> stats.Segment:
+    """The steady part of a run; of a relay all its turns."""
+    rounds = np.array(record.samples.get("round", []), float)
+    if not rounds.any():
+        return stats.steady(seconds)
+    turns = seconds[rounds > 0]
+    return stats.Segment(int((rounds == 0).sum()), len(seconds), float(np.median(turns)), float(turns.mean()))

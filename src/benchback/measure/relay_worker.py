@@ -52,10 +52,12 @@ class Runner:
         self.training = Training(job, weights)
         self.weights = digest_of(network_arrays(self.training.agent.export(self.training.state)))
         self.warm_s = self.training.call(iterations // self.training.run.length, round=0, position=0)
+        self.iteration = 0
+        self.count(len(self.warm_s))
         # Compared between variants: counted before turns, of which some variants have longer ones.
         self.ledger = self.training.ledger() | {"weights": self.weights, "protocol": "relay"}
         self.ledger["calls"] = self.training.run.config.num_iterations // self.training.run.length
-        self.iteration = self.warm = iterations
+        self.warm = iterations
         self.checkpoint = self.training.agent.export(self.training.state)
         self.resting_s = self.resting_cpu_s = 0.0
         self.rest()
@@ -71,14 +73,20 @@ class Runner:
         self.resting_s += time.perf_counter() - self.rested[0]
         self.resting_cpu_s += time.process_time() - self.rested[1]
         training = self.training
-        more = calls * training.run.length
-        if self.iteration + more > training.run.config.num_iterations:
+        if self.iteration + calls * training.run.length > training.run.config.num_iterations:
             training.state = training.agent.load(training.state, self.checkpoint)
             self.iteration = self.warm
-        self.iteration += more
         seconds = sum(training.call(calls, round=round, position=position))
+        self.count(calls)
         self.rest()
         return seconds
+
+    def count(self, calls: int) -> None:
+        """Note how many iterations of the training are done after each of these calls."""
+        length = self.training.run.length
+        done = [self.iteration + length * (i + 1) for i in range(calls)]
+        self.training.samples.setdefault("iteration", []).extend(done)
+        self.iteration = done[-1]
 
     def rest(self) -> None:
         """Note when the process began to wait, and its processor time: a waiting process must not use any."""
