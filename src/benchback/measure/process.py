@@ -204,6 +204,9 @@ class Listener:
 
     def ask(self, request: Mapping[str, Any], deadline: float, tick: Tick) -> dict[str, Any] | None:
         """The answer of a resident process; None if none arrives by the deadline, or it died."""
+        self.read(0.0)
+        if self.messages:
+            self.garbled = "the worker sent a message that nobody asked for"
         self.tell(json.dumps(request) + "\n")
         self.listen(deadline, tick, lambda: bool(self.messages))
         return self.messages.pop() if self.messages and not self.garbled else None
