@@ -1,14 +1,14 @@
 """Whether a framework costs anything once training is one program: the five JAX backends in one process, in turns.
 
-    python benchmarks/fused.py [--workload A] [--iterations 4] [--rounds 30] [--as-written] [--products]
+    python benchmarks/fused.py [--workload A] [--iterations 4] [--rounds 30] [--gradients reordered] [--products]
 
 Every round runs each program once, in an order drawn anew; a round is a block of paired ratios against plain JAX, whose
 twin, compiled a second time, shows what no difference looks like. One process shares one state of the machine, so this
 finds smaller differences than the study `fused`, whose runs are processes of their own. Also printed: instructions of
 each optimised program, and whether two programs are the same but for the names in them.
 
-`--as-written` leaves the order of factors in kernels' gradients to frameworks and XLA, as their users would have it;
-`backends/kernel_gradients.py` makes it the same for all.
+`--gradients reordered` computes the gradients of kernels in the order that is fastest on a CPU, the same for all
+(`backends/kernel_gradients.py`); by default the order is left to frameworks and XLA.
 
 `--products` times one thing only: the gradients of kernels kept as [in, out] and as [out, in], Equinox's way.
 """
@@ -20,13 +20,12 @@ import statistics
 import time
 from collections import Counter
 from dataclasses import dataclass
-from importlib import import_module
-from typing import Any
+from typing import Any, get_args
 
 import jax
 
 from benchback import envs, registry
-from benchback.agent import start
+from benchback.agent import Gradients, start
 from benchback.measure.peers.work import WORKLOADS, Workload
 from benchback.stats.ratios import paired_ratio
 
@@ -44,9 +43,9 @@ class Contestant:
     instructions: Counter[str]
 
 
-def contestant(backend_name: str, work: Workload, iterations: int) -> Contestant:
+def contestant(backend_name: str, work: Workload, iterations: int, gradients: Gradients) -> Contestant:
     """`iterations` of the workload as one program of the backend, run once."""
-    make, backend = registry.load("ppo", backend_name)
+    make, backend = registry.load("ppo", backend_name, gradients)
     env = envs.make(f"gymnax/{work.env}", work.config.num_envs, "jax")
     plain = make(work.config, env)
     agent = backend.units["chunk"](plain, iterations)
@@ -93,19 +92,15 @@ def main() -> None:
     parser.add_argument("--workload", choices=WORKLOADS, default="A")
     parser.add_argument("--iterations", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--as-written", action="store_true")
+    parser.add_argument("--gradients", choices=get_args(Gradients), default="framework")
     parser.add_argument("--products", action="store_true")
     flags = parser.parse_args()
     if flags.products:
         print_products()
         return
-    if flags.as_written:
-        for name in FAMILY:
-            module = import_module(f"benchback.algorithms.ppo.{name}")
-            vars(module)["fast_gradients"] = lambda network: network
     work = WORKLOADS[flags.workload]
     names = [*FAMILY, f"{REFERENCE}'"]
-    contestants = {name: contestant(name.removesuffix("'"), work, flags.iterations) for name in names}
+    contestants = {name: contestant(name.removesuffix("'"), work, flags.iterations, flags.gradients) for name in names}
     order = random.Random(0)
     for _ in range(flags.rounds):
         for name in order.sample(names, len(names)):
@@ -117,7 +112,7 @@ def main() -> None:
     reference = contestants[REFERENCE]
     print(
         f"{flags.workload}, {flags.iterations} iterations a program, {flags.rounds} rounds; "
-        f"time over that of {REFERENCE}"
+        f"gradients {flags.gradients}; time over that of {REFERENCE}"
     )
     for name, one in contestants.items():
         found = paired_ratio(one.seconds, reference.seconds)

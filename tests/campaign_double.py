@@ -56,10 +56,8 @@ def modelled(
     return Ended("ok", duration_s=takes_s, messages=[{"kind": "record", "record": asdict(found)}])
 
 
-def proven(
-    algorithms: Iterable[str], backends: Iterable[str], fingerprint: Mapping[str, Any], tick: Callable[[], bool]
-) -> dict[str, str]:
-    return {f"{algorithm}/{backend}": "pass" for algorithm in algorithms for backend in backends}
+def proven(proofs: Iterable[str], fingerprint: Mapping[str, Any], tick: Callable[[], bool]) -> dict[str, str]:
+    return dict.fromkeys(proofs, "pass")
 
 
 def quiet() -> dict[str, float]:

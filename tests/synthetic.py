@@ -69,8 +69,8 @@ def build(path: Path, shape: Shape, most: int | None = None) -> Store:
     campaign = {"study": study.to_dict(), "study_id": study.id, "seed": shape.seed, "note": HOSTILE}
     campaign |= {"fingerprint": fingerprint, "benchback": "0.1.0", "comparable": True}
     store = create(path, campaign, cells, slots)
-    found = {f"ppo/{backend}": "pass" for backend in shape.backends}
-    store.add_event("parity", {"code": "0123456789abcdef", "levels": ["L0", "L1", "L2"], "verdicts": found})
+    found = {cell.proof: "pass" for cell in cells}
+    store.add_event("parity", {"code": "0123456789abcdef", "levels": ["L0", "L1", "L2", "L3"], "verdicts": found})
     fill(store, shape, most)
     return store
 

@@ -1,6 +1,7 @@
 """What follows from a store: one reader, typed claims, and words for every reason."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,9 @@ from synthetic import SLOWER, Shape, build
 
 from benchback.analysis import wording
 from benchback.analysis.claims import all_claims, claims_of
+from benchback.analysis.diagnostics import parity_table
 from benchback.analysis.export import export
+from benchback.analysis.proofs import parity_verdict
 from benchback.analysis.reader import accepted_attempts, read, stored_attempts
 from benchback.analysis.reasons import LedgersDiffer, ParityNotProven
 from benchback.analysis.summary import variant_rows
@@ -57,7 +60,7 @@ WORDS: dict[Missing, str] = {
     NotRun(): "not run yet",
     Failed("signal", "ended by SIGSEGV"): "signal: ended by SIGSEGV",
     PhasesNotTimed(): "phases are timed in unit phase with sync timing only",
-    ParityNotProven("ppo/nnx", "fail"): "parity of ppo/nnx: fail",
+    ParityNotProven("ppo/nnx/split", "fail"): "parity of ppo/nnx/split: fail",
     LedgersDiffer(("dtype", "parameters")): "ledgers differ in dtype, parameters",
     NotPositive(0.0): "0.0 is no positive number",
     TooFewValues(3): "3 values are too few for a slope",
@@ -149,11 +152,30 @@ def test_metrics_that_a_timing_does_not_take_are_not_claimed(store: Store) -> No
 
 def test_without_parity_no_speed_is_claimed(store: Store) -> None:
     source = read(store)
-    for claim in claims_of({"ppo/linen": "pass"}, source.groups, "steady"):
+    proven = {cell.proof: "pass" for cell in source.cells.values() if cell.run["backend"] == "linen"}
+    for claim in claims_of(proven, source.groups, "steady"):
         if claim.subject.run["backend"] != "linen":
             assert claim.overall.reason is NoVerdict.NO_CELL
             causes = {cause for row in claim.cells for gap in row.gaps for cause in gap.causes[:1]}
-            assert causes == {ParityNotProven(f"ppo/{claim.subject.run['backend']}", "not measured")}
+            assert causes == {ParityNotProven(claim.subject.proof, "not measured")}
+
+
+def test_the_proof_of_a_program_says_nothing_about_another_mode_or_unit(store: Store) -> None:
+    cell = next(iter(read(store).cells.values()))
+    other = [replace(cell, run={**cell.run, name: "none"}) for name in ("mode", "unit", "dtype", "gradients")]
+    assert [parity_verdict(each, {cell.proof: "pass"}) for each in other] == ["not measured"] * 4
+    chunk = replace(cell, run={**cell.run, "unit": "chunk", "chunk": 7})
+    assert chunk.proof == replace(chunk, run={**chunk.run, "chunk": 9}).proof
+
+
+def test_claims_of_a_store_whose_backends_were_proven_in_mode_none_stay(store: Store) -> None:
+    source = read(store)
+    of_backends = {f"ppo/{cell.run['backend']}": "pass" for cell in source.cells.values()}
+    claims = claims_of(of_backends, source.groups, "steady")
+    assert [claim.overall for claim in claims] == [x.overall for x in claims_of(source.parity, source.groups, "steady")]
+    older = replace(source, parity=of_backends)
+    assert set(parity_table(older)["verdict"]) == {"pass (mode none)"}
+    assert set(parity_table(source)["verdict"]) == {"pass"}
 
 
 def test_medians_of_a_group_are_those_of_its_runs(store: Store) -> None:

@@ -19,12 +19,13 @@ from typing import Any
 
 import psutil
 import pytest
-from campaign_double import HOOKS, MACHINE, STUDY, modelled, slowly, study, work
+from campaign_double import HOOKS, MACHINE, STUDY, modelled, proven, slowly, study, work
 from test_process import double, is_gone, wait_for
 
 from benchback.analysis.claims import Claim, all_claims, claims_of
 from benchback.analysis.reader import read
 from benchback.analysis.reasons import ParityNotProven
+from benchback.cli.board import Noise, noise_of
 from benchback.cli.outcomes import print_outcome
 from benchback.errors import InputError
 from benchback.measure import coordinator, gate
@@ -98,7 +99,8 @@ def test_a_campaign_runs_every_slot_once_with_canaries_and_proof(unbroken: Path)
         assert {group for group, *_ in sung} == groups
         assert len([s for s in sung if s[2] == "before"]) == len([s for s in sung if s[2] == "after"])
         (parity,) = [event.detail for event in store.events() if event.kind == "parity"]
-        assert parity["verdicts"] == {f"ppo/{name}": "pass" for name in ("linen", "nnx", "equinox")}
+        programs = ("linen/jit", "nnx/split", "equinox/flatten")
+        assert parity["verdicts"] == {f"ppo/{name}/phase/mlp/float32/framework": "pass" for name in programs}
         assert [slot for slot, _ in results(store)] == store.slots()
 
 
@@ -169,6 +171,9 @@ def test_noisy_runs_are_kept_and_made_again_at_most_twice(
     with open_store(path, readonly=True) as store:
         assert store.progress().ok == store.progress().total
         assert [a.number for _, a in results(store)] == [len(tags) - 1] * store.progress().total
+        slots = store.progress().total
+        noisy = slots if tags[-1] else 0
+        assert noise_of(store) == Noise(repeated=(len(tags) - 1) * slots, noisy=noisy)
 
 
 @pytest.mark.parametrize(("failures", "tries"), [(1, ["signal", "ok"]), (9, ["signal", "signal"])])
@@ -290,17 +295,31 @@ def test_a_negative_seed_is_refused_before_anything_is_written(path: Path) -> No
     assert not path.exists()
 
 
+LINEN, NNX, EQUINOX, HAIKU, TORCH = (
+    f"ppo/{name}/phase/mlp/float32/framework"
+    for name in ("linen/jit", "nnx/split", "equinox/flatten", "haiku/jit", "pytorch/compile")
+)
+
+
 def test_parity_is_proven_once_for_a_state_of_the_code(path: Path) -> None:
     work(path)
     work(path, replace(HOOKS, prove=lambda *_: pytest.fail("proven already")))
 
 
+def test_a_proof_of_backends_in_mode_none_is_none_of_their_programs(path: Path) -> None:
+    older = {f"ppo/{name}": "pass" for name in ("linen", "nnx", "equinox")}
+    work(path, replace(HOOKS, prove=lambda *_: older))
+    asked: list[set[str]] = []
+    work(path, replace(HOOKS, prove=lambda proofs, *rest: asked.append(set(proofs)) or proven(proofs, *rest)))
+    assert asked == [{LINEN, NNX, EQUINOX}]
+
+
 def test_a_proof_that_failed_is_tried_anew(path: Path) -> None:
-    work(path, replace(HOOKS, prove=lambda *_: {"ppo/linen": "not measured"}))
+    work(path, replace(HOOKS, prove=lambda *_: {LINEN: "not measured"}))
     with open_store(path, readonly=True) as store:
         (unproven, *_) = steady_claims(store)
     (gap, *_) = unproven.cells[0].gaps
-    assert gap.causes[0] == ParityNotProven("ppo/nnx", "not measured")
+    assert gap.causes[0] == ParityNotProven(NNX, "not measured")
     work(path)
     with open_store(path, readonly=True) as store:
         assert all(claim.verdict for claim in steady_claims(store))
@@ -320,8 +339,8 @@ import json, os, sys
 from benchback.measure.wire import write_frame
 job = json.load(sys.stdin)
 with open({asked!r}, "a") as asked:
-    asked.write(json.dumps(job["backends"]) + chr(10))
-rows = [{{"backend": name, "ok": True}} for name in job["backends"] if name != "nnx"]
+    asked.write(json.dumps(job) + chr(10))
+rows = [{{"proof": proof, "ok": True}} for proof in job if "nnx" not in proof]
 with os.fdopen(int(sys.argv[-1]), "wb") as stream:
     write_frame(stream, {{"kind": "parity", "rows": rows}})
 """
@@ -340,7 +359,7 @@ def test_proving_can_be_interrupted_at_any_time(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(gate, "COMMAND", double(f"hang:{ready}"))
     started = time.monotonic()
     with pytest.raises(Interrupted):
-        gate.measure("ppo", ["linen"], lambda: not ready.exists())
+        gate.measure([LINEN], lambda: not ready.exists())
     assert time.monotonic() - started < 300
     assert is_gone(int(ready.read_text()))
 
@@ -348,44 +367,44 @@ def test_proving_can_be_interrupted_at_any_time(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.parametrize("fault", ["fail", "garble:0", "half:whole", "nothing"])
 def test_a_worker_that_fails_proves_nothing(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gate, "COMMAND", double(fault))
-    assert gate.measure("ppo", ["linen", "nnx"]) == {}
+    assert gate.measure([LINEN, NNX]) == {}
 
 
-def test_a_deviation_that_is_too_large_fails_its_backend() -> None:
-    good = {"backend": "linen", "level": "L0", "quantity": "value", "deviation": 1e-9, "ok": True}
+def test_a_deviation_that_is_too_large_fails_its_proof() -> None:
+    good = {"proof": "linen", "level": "L0", "quantity": "value", "deviation": 1e-9, "ok": True}
     assert gate.verdicts_of([good, good | {"deviation": 0.5, "ok": False}]) == {
         "linen": "fail: L0 value off by 5.0e-01"
     }
     assert gate.verdicts_of([good | {"deviation": None, "ok": False}]) == {"linen": "fail: L0 value no number"}
+    failed = {"proof": "linen", "ok": False, "error": "InputError: no such device"}
+    assert gate.verdicts_of([good, failed]) == {"linen": "fail: InputError: no such device"}
 
 
 @pytest.mark.parametrize("content", ["", "[1]", "{"])
 def test_a_spoiled_memory_of_proofs_is_not_believed(content: str, tmp_path: Path, asked: Path) -> None:
     cache = tmp_path / "cache"
-    assert gate.verdicts(["ppo"], ["linen", "nnx"], MACHINE, cache=cache) == {
-        "ppo/linen": "pass",
-        "ppo/nnx": "not measured",
-    }
+    assert gate.verdicts([LINEN, NNX], MACHINE, cache=cache) == {LINEN: "pass", NNX: "not measured"}
     (file,) = cache.iterdir()
     file.write_text(content)
-    assert gate.verdicts(["ppo"], ["linen"], MACHINE, cache=cache) == {"ppo/linen": "pass"}
-    assert file.read_text() == '{"linen": "pass"}'
-    assert gate.verdicts(["ppo"], ["linen"], MACHINE, cache=Path("/proc/none")) == {"ppo/linen": "pass"}
+    assert gate.verdicts([LINEN], MACHINE, cache=cache) == {LINEN: "pass"}
+    assert json.loads(file.read_text()) == {LINEN: "pass"}
+    assert gate.verdicts([LINEN], MACHINE, cache=Path("/proc/none")) == {LINEN: "pass"}
 
 
-def test_parity_is_measured_on_all_processors_and_once_for_each_backend(
+def test_parity_is_measured_on_all_processors_and_once_for_each_program(
     tmp_path: Path, asked: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gate.machine, "allowed_processors", lambda: [0, 1])
-    three, cache = ["linen", "equinox", "pytorch"], tmp_path / "cache"
-    assert set(gate.verdicts(["ppo"], three, MACHINE, cache=cache).values()) == {"pass"}
-    assert sorted(sorted(json.loads(line)) for line in asked.read_text().splitlines()) == [
-        ["equinox", "pytorch"],
-        ["linen"],
-    ]
+    three, cache = [LINEN, EQUINOX, TORCH], tmp_path / "cache"
+    assert set(gate.verdicts(three, MACHINE, cache=cache).values()) == {"pass"}
+    # The longest has a processor of its own.
+    assert sorted(json.loads(line) for line in asked.read_text().splitlines()) == [[EQUINOX, LINEN], [TORCH]]
     asked.unlink()
-    assert set(gate.verdicts(["ppo"], [*three, "haiku"], MACHINE, cache=cache).values()) == {"pass"}
-    assert json.loads(asked.read_text()) == ["haiku"]
+    assert set(gate.verdicts([*three, HAIKU], MACHINE, cache=cache).values()) == {"pass"}
+    assert json.loads(asked.read_text()) == [HAIKU]
+    other = HAIKU.replace("/phase/", "/chunk/")
+    assert gate.verdicts([other], MACHINE, cache=cache) == {other: "pass"}
+    assert json.loads(asked.read_text().splitlines()[-1]) == [other]
 
 
 # Sudden ends, and several at once.
@@ -628,8 +647,7 @@ def test_what_is_never_pooled_is_compared_apart(path: Path, capsys: pytest.Captu
     mixed = Study(
         name="mixed", products=tuple(products), min_blocks=2, max_blocks=2, rerun_noisy=False, aa=False, protocol="runs"
     )
-    proven = {f"{a}/{b}": "pass" for a in ("ppo", "dqn") for b in ("linen", "nnx", "haiku", "equinox", "purejax")}
-    assert work(path, replace(HOOKS, prove=lambda *_: proven), mixed)
+    assert work(path, HOOKS, mixed)
     with open_store(path, readonly=True) as store:
         print_outcome(store, as_json=True)
         found = json.loads(capsys.readouterr().out)["claims"]["total"]
@@ -646,7 +664,7 @@ def test_what_is_never_pooled_is_compared_apart(path: Path, capsys: pytest.Captu
     assert set(source.references.values()) == {reference for _, _, reference in pairs}
     shown = capsys.readouterr().out
     assert shown.count("times as long") == 3
-    assert "dqn, async, cpu, 1 thread, matched: times as long" in shown
+    assert "dqn, async, cpu, 1 thread: times as long" in shown
 
 
 @pytest.mark.slow

@@ -1,8 +1,7 @@
-"""Kernel gradients in another order of factors: the same numbers, and the order that was asked for."""
+"""Reordered gradients of kernels: the same numbers, the order that was asked for, and nothing of it by default."""
 
 import re
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -15,12 +14,14 @@ from flax import linen, nnx
 from test_programs import JAX_FAMILY
 
 from benchback import envs, registry
-from benchback.agent import start
-from benchback.backends.kernel_gradients import fast_gradients, over_rows
+from benchback.agent import Gradients, start
+from benchback.backends import equinox, haiku, purejax, xla
+from benchback.backends.kernel_gradients import DOT_GENERAL, dot_general, over_rows
 
 ROWS = 48
 Weights = Any
-Network = Callable[[Weights], Callable[..., Any]]
+Network = Callable[[Weights, Any], Any]
+"""Weights and rows to outputs."""
 
 
 def integers(seed: int, *shape: int) -> jax.Array:
@@ -32,44 +33,45 @@ def whole(weights: Weights) -> Weights:
     return jax.tree.map(lambda x: integers(x.size, *x.shape), weights)
 
 
-def plain(inputs: int, outputs: int) -> tuple[Weights, Network]:
-    weights = integers(1, inputs, outputs), integers(2, outputs)
-    return weights, lambda w: lambda x: jax.nn.relu(x @ w[0] + w[1])
+def plain(inputs: int, outputs: int, gradients: Gradients) -> tuple[Weights, Network]:
+    weights = [{"kernel": integers(1, inputs, outputs), "bias": integers(2, outputs)}]
+    return weights, lambda w, x: purejax.mlp(w, x, gradients=gradients)
 
 
-def in_linen(inputs: int, outputs: int) -> tuple[Weights, Network]:
-    layer = linen.Dense(outputs)
+def in_linen(inputs: int, outputs: int, gradients: Gradients) -> tuple[Weights, Network]:
+    layer = linen.Dense(outputs, dot_general=DOT_GENERAL[gradients])
     weights = whole(layer.init(jax.random.key(0), jnp.zeros((1, inputs))))
-    return weights, lambda w: lambda x: jax.nn.relu(jnp.asarray(layer.apply(w, x)))
+    return weights, layer.apply
 
 
-def in_nnx(inputs: int, outputs: int) -> tuple[Weights, Network]:
-    definition, weights = nnx.split(nnx.Linear(inputs, outputs, rngs=nnx.Rngs(0)))
-    return whole(weights), lambda w: lambda x: jax.nn.relu(nnx.merge(definition, w)(x))
+def in_nnx(inputs: int, outputs: int, gradients: Gradients) -> tuple[Weights, Network]:
+    layer = nnx.Linear(inputs, outputs, dot_general=DOT_GENERAL[gradients], rngs=nnx.Rngs(0))
+    definition, weights = nnx.split(layer)
+    return whole(weights), lambda w, x: nnx.merge(definition, w)(x)
 
 
-def in_haiku(inputs: int, outputs: int) -> tuple[Weights, Network]:
-    layer = hk.without_apply_rng(hk.transform(lambda x: hk.Linear(outputs)(x)))
+def in_haiku(inputs: int, outputs: int, gradients: Gradients) -> tuple[Weights, Network]:
+    init = hk.initializers.Orthogonal()
+    layer = hk.without_apply_rng(hk.transform(lambda x: haiku.LINEAR[gradients](outputs, w_init=init, name="layer")(x)))
     weights = whole(layer.init(jax.random.key(0), jnp.zeros((1, inputs))))
-    return weights, lambda w: lambda x: jax.nn.relu(jnp.asarray(layer.apply(w, x)))
+    return weights, layer.apply
 
 
-def in_equinox(inputs: int, outputs: int) -> tuple[Weights, Network]:
-    layer = whole(eqx.nn.Linear(inputs, outputs, key=jax.random.key(0)))
-    return layer, lambda w: jax.vmap(lambda x: jax.nn.relu(w(x)))
+def in_equinox(inputs: int, outputs: int, gradients: Gradients) -> tuple[Weights, Network]:
+    layer = whole(equinox.LINEAR[gradients](inputs, outputs, key=jax.random.key(0)))
+    return layer, lambda w, x: jax.vmap(w)(x)
 
 
 STYLES = (plain, in_linen, in_nnx, in_haiku, in_equinox)
 SHAPES = ((6, 6), (5, 9), (9, 2), (7, 1), (1, 7))
 
 
-def gradients(network: Network, weights: Weights, x: jax.Array, wrap: Callable[..., Any] = fast_gradients) -> Any:
+def gradients_of(network: Network, weights: Weights, x: jax.Array) -> Any:
     """A program for the gradients with respect to weights and rows, and its arguments."""
-    shape = jax.eval_shape(network(weights), x).shape
-    factor = integers(5, *shape)
+    factor = integers(5, *jax.eval_shape(network, weights, x).shape)
 
     def objective(weights: Weights, x: jax.Array) -> jax.Array:
-        return jnp.sum(wrap(network(weights))(x) * factor)
+        return jnp.sum(jax.nn.relu(jnp.asarray(network(weights, x))) * factor)
 
     return jax.jit(jax.grad(objective, argnums=(0, 1))), (weights, x)
 
@@ -77,14 +79,19 @@ def gradients(network: Network, weights: Weights, x: jax.Array, wrap: Callable[.
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize(("inputs", "outputs"), SHAPES)
 def test_gradients_are_the_same(style: Callable[..., Any], inputs: int, outputs: int) -> None:
-    weights, network = style(inputs, outputs)
+    weights, network = style(inputs, outputs, "reordered")
+    _, usual_network = style(inputs, outputs, "framework")
+    usual_weights = jax.tree.unflatten(
+        jax.tree.structure(style(inputs, outputs, "framework")[0]), jax.tree.leaves(weights)
+    )
     x = integers(3, ROWS, inputs)
-    np.testing.assert_array_equal(fast_gradients(network(weights))(x), network(weights)(x))
-    fast, arguments = gradients(network, weights, x)
-    usual, _ = gradients(network, weights, x, wrap=lambda f: f)
-    found, wanted = fast(*arguments), usual(*arguments)
-    assert any(np.any(leaf) for leaf in jax.tree.leaves(wanted))
-    jax.tree.map(np.testing.assert_array_equal, found, wanted)
+    np.testing.assert_array_equal(network(weights, x), usual_network(usual_weights, x))
+    fast, arguments = gradients_of(network, weights, x)
+    usual, usual_arguments = gradients_of(usual_network, usual_weights, x)
+    found, wanted = jax.tree.leaves(fast(*arguments)), jax.tree.leaves(usual(*usual_arguments))
+    assert any(np.any(leaf) for leaf in wanted)
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize(("m", "n"), SHAPES)
@@ -96,10 +103,13 @@ def test_product_over_rows(m: int, n: int) -> None:
 @pytest.mark.parametrize("style", STYLES)
 def test_the_narrower_factor_stays_on_the_left_in_the_compiled_program(style: Callable[..., Any]) -> None:
     """A head of two outputs: XLA by itself puts its nine inputs on the left wherever its kernel is stored so."""
-    weights, network = style(9, 2)
-    assert sides_of_products_over_rows(*gradients(network, weights, integers(3, ROWS, 9))) == [(2, 9)]
-    usual = sides_of_products_over_rows(*gradients(network, weights, integers(3, ROWS, 9), wrap=lambda f: f))
-    assert usual == [(2, 9) if style is in_equinox else (9, 2)], "once XLA chooses well, this can go"
+
+    def sides(gradients: Gradients) -> list[tuple[int, ...]]:
+        weights, network = style(9, 2, gradients)
+        return sides_of_products_over_rows(*gradients_of(network, weights, integers(3, ROWS, 9)))
+
+    assert sides("reordered") == [(2, 9)]
+    assert sides("framework") == [(2, 9) if style is in_equinox else (9, 2)], "once XLA chooses well, this can go"
 
 
 def sides_of_products_over_rows(function: Any, arguments: Any) -> list[tuple[int, ...]]:
@@ -109,61 +119,75 @@ def sides_of_products_over_rows(function: Any, arguments: Any) -> list[tuple[int
     return [(int(m), int(n)) if minor == "1" else (int(n), int(m)) for m, n, minor in found]
 
 
-def test_several_arguments_and_results_of_a_network() -> None:
-    """Rows joined inside, two towers, a kernel that is used twice, and products that are none of rows with a kernel."""
-    a, b, square, per_row = integers(1, 5, 3), integers(2, 5, 1), integers(3, 5, 5), integers(6, ROWS, 5)
+@pytest.mark.parametrize(
+    ("shape", "other", "dimension_numbers", "options"),
+    [
+        ((ROWS, 5), (5, 3), (((1,), (0,)), ((), ())), {"precision": jax.lax.Precision.HIGHEST}),
+        ((ROWS, 5), (3, 5), (((1,), (1,)), ((), ())), {}),
+        ((2, ROWS, 5), (5, 3), (((2,), (0,)), ((), ())), {}),
+        ((ROWS, 5), (5, 2, 3), (((1,), (0,)), ((), ())), {}),
+    ],
+)
+def test_other_products_are_left_to_jax(shape: Any, other: Any, dimension_numbers: Any, options: Any) -> None:
+    x, y = integers(1, *shape), integers(2, *other)
 
-    def network(weights: Weights) -> Callable[..., Any]:
-        def apply(obs: jax.Array, action: jax.Array) -> dict[str, jax.Array]:
-            a, b, square, per_row = weights
-            both = jnp.concatenate([obs, action], -1)
-            hidden = both @ square @ square
-            dots = jax.vmap(jnp.dot)(hidden, per_row)
-            return {"policy": hidden @ a, "value": (hidden @ b).squeeze(-1), "gram": hidden @ both.T, "dots": dots}
+    def differentiated(product: Callable[..., Any]) -> str:
+        return str(jax.make_jaxpr(jax.grad(lambda y: product(x, y, dimension_numbers, **options).sum()))(y))
 
-        return apply
-
-    def objective(wrap: Callable[..., Any], weights: Weights) -> jax.Array:
-        out = wrap(network(weights))(integers(4, ROWS, 3), integers(5, ROWS, 2))
-        assert set(out) == {"policy", "value", "gram", "dots"}
-        return out["policy"].sum() + out["value"].sum() + jnp.trace(out["gram"]) + out["dots"].sum()
-
-    found, wanted = (
-        jax.grad(partial(objective, wrap))((a, b, square, per_row)) for wrap in (fast_gradients, lambda f: f)
-    )
-    jax.tree.map(np.testing.assert_array_equal, found, wanted)
+    assert differentiated(dot_general) == differentiated(jax.lax.dot_general)
 
 
-def test_many_agents_at_once() -> None:
-    weights, network = plain(9, 2)
+def test_a_layer_of_equinox_is_called_on_one_row_too() -> None:
+    layer, _ = in_equinox(5, 3, "reordered")
+    x = integers(3, 5)
+    np.testing.assert_array_equal(layer(x), layer.weight @ x + layer.bias)
+    many = jax.tree.map(lambda x: jnp.stack([x, 2 * x]), layer)
+    found = eqx.filter_vmap(lambda layer, x: layer(x), in_axes=(0, None))(many, x)
+    np.testing.assert_array_equal(found, jnp.stack([layer(x), 2 * layer(x)]))
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_many_agents_at_once(style: Callable[..., Any]) -> None:
+    weights, network = style(9, 2, "reordered")
     many = jax.tree.map(lambda x: jnp.stack([x, 2 * x, -x]), weights)
     x = integers(3, ROWS, 9)
-    function, _ = gradients(network, weights, x)
+    function, _ = gradients_of(network, weights, x)
     found, _ = jax.vmap(function, in_axes=(0, None))(many, x)
     for i in range(3):
         alone, _ = function(jax.tree.map(lambda x, i=i: x[i], many), x)
         jax.tree.map(np.testing.assert_array_equal, jax.tree.map(lambda x, i=i: x[i], found), alone)
 
 
-def test_what_is_not_compiled_is_left_alone() -> None:
-    def network(x: jax.Array) -> jax.Array:
-        return x
-
-    with jax.disable_jit():
-        assert fast_gradients(network) is network
-
-
 KERNELS = {"ppo": 6, "vpg": 6, "dqn": 3, "td3": 9}
 """Of two hidden layers and a head in each network that is differentiated."""
 
 
-@pytest.mark.parametrize("algorithm", KERNELS)
-@pytest.mark.parametrize("name", JAX_FAMILY)
-def test_every_agent_differentiates_its_networks_so(name: str, algorithm: str) -> None:
-    make, backend = registry.load(algorithm, name)
+def built(algorithm: str, name: str, gradients: Gradients) -> Any:
+    make, backend = registry.load(algorithm, name, gradients)
     config = registry.config(algorithm)(num_envs=2, num_steps=8, hidden_sizes=(6, 5))
     env = envs.make("gymnax/Pendulum-v1" if algorithm == "td3" else "gymnax/CartPole-v1", config.num_envs, "jax")
-    agent = registry.execute(make(config, env), backend, registry.BACKENDS[name].best, "iteration")
-    assert agent.iterate is not None
-    program = jax.jit(agent.iterate).lower(start(agent, 0)).as_text()
-    assert program.count("optimization_barrier") == KERNELS[algorithm]
+    return registry.execute(make(config, env), backend, registry.BACKENDS[name].best, "iteration")
+
+
+@pytest.mark.parametrize("algorithm", KERNELS)
+@pytest.mark.parametrize("name", JAX_FAMILY)
+def test_every_agent_reorders_its_gradients_only_when_asked(name: str, algorithm: str) -> None:
+    def barriers(gradients: Gradients) -> int:
+        agent = built(algorithm, name, gradients)
+        return jax.jit(agent.iterate).lower(start(agent, 0)).as_text().count("optimization_barrier")
+
+    assert barriers("framework") == 0
+    assert barriers("reordered") == KERNELS[algorithm]
+
+
+@pytest.mark.parametrize("name", JAX_FAMILY)
+def test_reordered_gradients_train_the_same_network(name: str) -> None:
+    def trained(gradients: Gradients) -> dict[str, np.ndarray]:
+        agent = built("ppo", name, gradients)
+        with xla.optimising(False):
+            state, _ = agent.iterate(start(agent, 0))
+        return agent.export(state)
+
+    usual, reordered = trained("framework"), trained("reordered")
+    for array in [x for x in usual if x.startswith(("actor/", "critic/"))]:
+        np.testing.assert_allclose(reordered[array], usual[array], rtol=1e-4, atol=1e-6, err_msg=array)

@@ -97,6 +97,20 @@ def test_noise_is_read_from_the_systems_counters(fake_machine: Machine) -> None:
     )
 
 
+def test_waiting_for_the_disk_is_not_work(fake_machine: Machine) -> None:
+    tick = os.sysconf("SC_CLK_TCK")
+
+    def moment(*seconds: int) -> dict[str, float]:
+        fake_machine.write("proc/stat", " ".join(map(str, ("cpu ", *(x * tick for x in seconds), 0, 0))) + "\n")
+        return machine.sample()
+
+    # user, nice, system, idle, wait, irq, soft, steal
+    before = moment(10, 20, 30, 40, 50, 60, 70, 80) | {"time_s": 0.0, "own_s": 0.0}
+    after = moment(11, 22, 33, 44, 150, 66, 77, 80) | {"time_s": 10.0, "own_s": 0.0}
+    assert machine.between(before, after)["other_load"] == pytest.approx((1 + 2 + 3 + 6 + 7) / 10)
+    assert after["cpu_s"] - before["cpu_s"] == pytest.approx(1 + 2 + 3 + 4 + 100 + 6 + 7)
+
+
 @pytest.mark.parametrize(
     ("groups", "file", "line"),
     [

@@ -15,6 +15,9 @@ import pytest
 
 from benchback.algorithms.ppo.config import Config
 from benchback.parity import Row, measure
+from benchback.parity.subject import Subject, computing
+from benchback.parity.tolerance import TOLERANCE
+from benchback.registry import ALGORITHMS
 
 FAMILIES = {"purejax": "jax", "pytorch": "torch"}
 Wrong = Callable[[Any], Any]
@@ -128,6 +131,58 @@ def test_mistake_in_the_maths_is_caught(mistake: str, backend: str, mutate: Call
     assert caught_without_mistake(backend, level) == []
     mutate(f"benchback.math.{FAMILIES[backend]}{module}", name, wrong)
     assert "weight" in {row.quantity.removesuffix("/box") for row in caught(backend, level)}
+
+
+# Which rows a gradient step takes.
+
+
+def rows_of_first_epoch(right: Any) -> Any:
+    """The first epoch's rows drawn for every epoch."""
+
+    def wrong(random: Any, *, num_epochs: int, num_minibatches: int, **sizes: int) -> Any:
+        rows = right(random, num_epochs=num_epochs, num_minibatches=num_minibatches, **sizes)
+        return rows[np.arange(len(rows)) % num_minibatches]
+
+    return wrong
+
+
+def rows_of_first_step(right: Any) -> Any:
+    """The rows of the first gradient step taken in every step, whatever was drawn."""
+    taken: list[Any] = []
+
+    def wrong(data: Any, index: Any) -> Any:
+        taken.append(index)
+        return right(data, taken[0])
+
+    return wrong
+
+
+@pytest.mark.parametrize("backend", FAMILIES)
+def test_rows_of_the_first_epoch_in_every_epoch_are_caught(backend: str, mutate: Callable[..., None]) -> None:
+    assert caught_without_mistake(backend, "L3") == []
+    mutate(f"benchback.math.{FAMILIES[backend]}", "minibatch_indices", rows_of_first_epoch)
+    assert {"weight", "weight/iteration"} <= {row.quantity for row in caught(backend, "L3")}
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_torch_learns_what_jax_learns_from_the_same_noise_and_rows(algorithm: str) -> None:
+    found = beside(algorithm)
+    assert {quantity.split("/")[0] for quantity in found} >= {"action", "metric", "episode", "weight", "mean", "count"}
+    assert [quantity for quantity, ok in found.items() if not ok] == []
+
+
+def beside(algorithm: str) -> dict[str, bool]:
+    """Which quantities of torch's iterations agree with JAX's."""
+    subject = Subject(algorithm, "pytorch", "float32", {})
+    with computing("float32", optimised=False):
+        found = dict(import_module(f"benchback.parity.{algorithm}.levels").beside(subject))
+    allowed = TOLERANCE["float32"]["L3"]
+    return {quantity: off <= allowed[quantity.split("/")[0]] for quantity, off in found.items()}
+
+
+def test_other_rows_than_those_of_jax_are_caught(mutate: Callable[..., None]) -> None:
+    mutate("benchback.math.torch", "take", rows_of_first_step)
+    assert not beside("ppo")["weight/jax"]
 
 
 # Mistakes that every family spells in its own way.

@@ -267,3 +267,22 @@ def test_estimate_prefers_what_was_measured() -> None:
 def test_every_cell_has_an_estimate(name: str) -> None:
     for cell in load(name).cells:
         assert cost.START_S < plan.seconds_per_run(cell) < math.inf
+
+
+def test_estimate_counts_the_canaries_of_every_group() -> None:
+    study = make(2, envs=3, blocks=5, aa=False, max_blocks=15)
+    found = estimate(study, {cell.id: [10.0] for cell in study.cells})
+    blocks = 3 * 5
+    assert found.runs == 2 * blocks
+    assert found.seconds == found.low_s == found.high_s == 2 * blocks * 10 + blocks * plan.CANARY_S
+    assert found.most_seconds == 3 * found.seconds
+
+
+def test_a_program_of_many_iterations_stores_a_value_a_call() -> None:
+    fixed = {"num_iterations": 100, "chunk": 10}
+    found = {}
+    for unit in ("iteration", "chunk"):
+        product = Product({"backend": ["linen"]}, fixed=fixed | {"unit": unit})
+        found[unit] = estimate(Study("made", (product,), min_blocks=1, max_blocks=1, aa=False)).bytes
+    assert found["iteration"] == plan.RUN_BYTES + 100 * plan.CALL_BYTES
+    assert found["chunk"] == plan.RUN_BYTES + 10 * plan.CALL_BYTES

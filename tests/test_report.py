@@ -129,10 +129,10 @@ def test_break_even_is_where_the_lines_cross(tables: dict[str, pl.DataFrame]) ->
 def test_the_verdict_says_who_by_how_much_and_on_what_it_depends(source: Source) -> None:
     found = prose.verdict(source, all_claims(source))
     assert found.recommendation.startswith("Use Flax Linen (jit)")
-    assert found.recommendation.endswith("In ppo, sync, cpu, 1 thread, matched the choice is the same.")
+    assert found.recommendation.endswith("In ppo, sync, cpu, 1 thread the choice is the same.")
     asynchronous, sync = found.settings
     nnx = next(text for text in asynchronous.comparisons if text.startswith("Flax NNX"))
-    assert "slower than Flax Linen (jit) in steady state, 4 cells, 16 blocks, matched" in nnx
+    assert "slower than Flax Linen (jit) in steady state, 4 cells, 16 blocks" in nnx
     assert any(re.match(r"Flax NNX .* [12] cells?, \d+ blocks", text) for text in sync.comparisons)
     model, env, length = asynchronous.depends
     assert "model size: the choice is the same throughout; PyTorch (compile) takes" in model

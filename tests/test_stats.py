@@ -338,6 +338,13 @@ def test_all_pairs_by_hand() -> None:
     assert stats.all_pairs([]).pairs == 0
 
 
+@pytest.mark.parametrize(("count", "rank"), [(5, 1), (6, 1), (8, 1), (9, 2), (10, 2), (12, 3), (20, 6), (50, 18)])
+def test_median_intervals_are_those_of_the_sign_test(count: int, rank: int) -> None:
+    """Ranks of order statistics from tables of the sign test, e.g. Conover, Practical Nonparametric Statistics."""
+    found = stats.median_interval([float(x) for x in np.random.default_rng(0).permutation(np.arange(1, count + 1))])
+    assert (found.value, found.low, found.high) == ((count + 1) / 2, rank, count + 1 - rank)
+
+
 def test_published_windows_are_off_by_one() -> None:
     assert stats.windows(np.arange(100.0)) == {"0": 0.0, "1:7": 4.0, "7:": 53.5}
     assert math.isnan(stats.windows([1.0])["7:"])

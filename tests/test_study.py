@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import yaml
 
 from benchback import registry
 from benchback.errors import InputError
-from benchback.measure.record import Cell, digest
+from benchback.measure.record import Cell
 from benchback.measure.study import Product, Study, load, names, scaled, select
 from benchback.run import Run
 
@@ -144,7 +144,7 @@ def test_studies_that_come_with_the_package() -> None:
         "smoke": 6,
         "benchback_rl": 231,
         "backends": 12 * 3 * 6,
-        "compile_modes": 60,
+        "compile_modes": 60 + 5,
         "environments": 4 * 3 + 3 * 2,
         "algorithms": 4 * 6,
         "fused": 5,
@@ -177,7 +177,12 @@ def test_compile_modes_has_every_mode_and_unit_once() -> None:
 
     for device in ("cpu", "gpu"):
         cells = replace(load("compile_modes"), device=device).cells
-        assert Counter((c.run["backend"], c.run["mode"], c.run["unit"]) for c in cells) == offered(device)
+        usual = [c for c in cells if c.gradients == "framework"]
+        assert Counter((c.run["backend"], c.run["mode"], c.run["unit"]) for c in usual) == offered(device)
+        reordered = [c.variant for c in cells if c not in usual]
+        assert reordered == [
+            f"{name}/{spec.best}/phase/reordered" for name, spec in registry.BACKENDS.items() if spec.family == "jax"
+        ]
         assert len({cell.group for cell in cells}) == 1
 
 
@@ -204,7 +209,7 @@ def test_environments_compares_twins_in_one_group() -> None:
 )
 def test_a_variant_says_where_it_plays_if_its_environment_has_twins(env: str, where: str) -> None:
     """Otherwise a study over several suites would have no variant in common, and nothing to compare."""
-    run = {"env": env, "backend": "linen", "mode": "jit", "unit": "phase", "chunk": 10}
+    run = {"env": env, "backend": "linen", "mode": "jit", "unit": "phase", "chunk": 10, "gradients": "framework"}
     assert Cell(run).variant == f"linen/jit/phase{where}"
 
 
@@ -255,10 +260,12 @@ def one(**fixed: Any) -> Study:
         ({"num_itertions": 3}, "did you mean num_iterations"),
         ({"num_iterations": "many"}, "must be of type int"),
         ({"timing": "asink"}, "did you mean async"),
+        ({"gradients": "reorderd"}, "did you mean reordered"),
+        ({"gradients": "reordered", "backend": "pytorch"}, "does not fit pytorch.*use --gradients framework"),
         ({"threads": 0}, "at least 1"),
         ({"threads": "2"}, "whole number"),
         ({"device": "tpu"}, "device=tpu is unknown"),
-        ({"division": "best"}, "division=best is unknown"),
+        ({"division": "matched"}, "division is not a field"),
         ({"seed": 3}, "seed is not for a study to choose"),
         ({"published": {"framework": "\u202eevil"}}, r"U\+202E"),
         ({"published": "torch"}, "must be a mapping"),
@@ -424,13 +431,27 @@ assert not {"jax", "torch", "flax", "gymnax"} & set(sys.modules)
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_a_training_is_named_as_before_there_were_other_kinds() -> None:
-    (cell, *_) = load("smoke").cells
-    body = {name: x for name, x in asdict(cell).items() if name != "kind"}
-    assert cell.to_dict() == body
-    assert cell.id == digest(body)
-    assert Cell.from_dict(body) == cell
-    assert replace(cell, kind="peer").id != cell.id
+def test_cells_of_earlier_stores_reordered_their_gradients() -> None:
+    run = {"algorithm": "ppo", "env": "gymnax/CartPole-v1", "mode": "jit", "unit": "chunk", "chunk": 10}
+    linen, torch = (Cell(run | {"backend": name, "dtype": "float32"}) for name in ("linen", "pytorch"))
+    assert linen.variant == "linen/jit/chunk(10)/reordered"
+    assert linen.proof == "ppo/linen/jit/chunk/mlp/float32/reordered"
+    assert torch.variant == "pytorch/jit/chunk(10)"
+    now = Cell({**linen.run, "gradients": "framework"})
+    assert (now.variant, now.group) == ("linen/jit/chunk(10)", linen.group)
+    assert now.proof == "ppo/linen/jit/chunk/mlp/float32/framework"
+
+
+def test_cells_of_earlier_stores_keep_their_ids() -> None:
+    """The ids are those that earlier versions gave, which had a field `division`, and at first no kinds."""
+    run = {"algorithm": "ppo", "env": "gymnax/CartPole-v1", "backend": "linen", "mode": "jit", "unit": "phase"}
+    stored = {"run": run | {"chunk": 10, "num_envs": 4}, "timing": "async", "threads": 1, "device": "cpu"}
+    stored |= {"twin": False, "division": "matched"}
+    assert Cell.from_dict(stored).id == "da200a3ebea289f1"
+    assert Cell.from_dict(stored).to_dict() == stored
+    peer = Cell({"variant": "rejax", "env": "CartPole-v1"}, kind="peer")
+    assert peer.id == "97c639e1c1b60804"
+    assert Cell.from_dict(peer.to_dict()) == peer
 
 
 def test_a_study_file_is_about_trainings(tmp_path: Path) -> None:

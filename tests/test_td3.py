@@ -85,7 +85,8 @@ QUANTITIES = {
     "L1": LOSS | STATE | {"gradient", "dtype", "names/delayed"},
     "L2": LOSS | STATE,
     "L3": {f"{q}{place}" for q in LOSS | STATE | {"names/unlearnt", "count/inserted"} for place in ("", "/iteration")}
-    | {"episode/episode_return", "real_action/iteration", "real_action/final_obs/iteration"},
+    | {"episode/episode_return", "real_action/iteration", "real_action/obs/iteration"}
+    | {"real_action/final_obs/iteration"},
 }
 MEASURED = [("float32", level) for level in ("L0", "L1", "L2", "L3")] + [
     ("float64", level) for level in ("L0", "L1", "L2")
@@ -286,6 +287,16 @@ def shared_noise(right: Any) -> Any:
     return lambda rows, noise, config: right(rows, 0 * noise + noise[:1], config)
 
 
+def first_rows(right: Any) -> Any:
+    """The rows of the first gradient step in every gradient step."""
+
+    def wrong(random: Any, replay: Any, inserted: Any, shape: Any) -> Any:
+        first = np.arange(shape[0]) % cases.BASE.minibatch_size
+        return right(random, replay, inserted, shape)[first]
+
+    return wrong
+
+
 def uniform_noise(right: Any) -> Any:
     def wrong(source: Any, shape: Any, dtype: Any) -> Any:
         if isinstance(source, torch.Generator):
@@ -297,12 +308,12 @@ def uniform_noise(right: Any) -> Any:
 
 def no_delay(right: Any) -> Any:
     """The policy and the targets moved with every gradient step."""
-    return lambda config, env: right(replace(config, policy_delay=1), env)
+    return lambda config, *rest: right(replace(config, policy_delay=1), *rest)
 
 
 def smaller_learning_rate(right: Any) -> Any:
     """One learning rate for both optimisers."""
-    return lambda config, env: right(replace(config, actor_learning_rate=config.critic_learning_rate), env)
+    return lambda config, *rest: right(replace(config, actor_learning_rate=config.critic_learning_rate), *rest)
 
 
 MISTAKES = {
@@ -318,6 +329,7 @@ MISTAKES = {
     "done_for_terminated": ("L3", "file", "to_experience", done_for_terminated),
     "next_episode": ("L3", "file", "to_experience", next_episode),
     "shared_noise": ("L3", "file", "make_minibatches", shared_noise),
+    "first_rows": ("L3", "math", "sample_indices", first_rows),
     "uniform_noise": ("L3", "math.gaussian", "noise", uniform_noise),
 }
 

@@ -75,7 +75,8 @@ EXPECTED = {
     "L0": {"greedy", "log_prob", "value", "final_value"} | INITIAL,
     "L1": LOSS | STATE | {"gradient", "dtype"},
     "L2": LOSS | STATE,
-    "L3": (whole := LOSS | STATE | EPISODES) | {f"{quantity}/iteration" for quantity in whole | {"action"}},
+    "L3": (whole := LOSS | STATE | EPISODES)
+    | {f"{quantity}/iteration" for quantity in whole | {"action", "real_action/obs"}},
 }
 """What a backend cannot leave out."""
 
@@ -270,6 +271,18 @@ def test_mistake_in_the_maths_is_caught(mistake: str, backend: str, mutate: Call
     assert "weight" in caught(backend, level, kind)
 
 
+def noise_of_the_first_step(right: Any) -> Any:
+    """The noise of the first step of a rollout in all its steps."""
+    return lambda random, shape, dtype: right(random, shape, dtype)[np.zeros(shape[0], int)]
+
+
+@pytest.mark.parametrize("backend", FAMILIES)
+def test_noise_taken_twice_is_caught(backend: str, mutate: Callable[..., None]) -> None:
+    assert caught_without_mistake(backend, "L3", "box") == set()
+    mutate(f"benchback.math.{FAMILIES[backend]}.gaussian", "noise", noise_of_the_first_step)
+    assert caught(backend, "L3", "box") == {"action/iteration"}
+
+
 def lambda_returns(right: Any) -> Any:
     """Values fitted to lambda-returns in place of rewards-to-go."""
     return lambda batch, advantage, target: right(batch, advantage, advantage + batch.value)
@@ -277,7 +290,7 @@ def lambda_returns(right: Any) -> Any:
 
 def one_value_step_less(right: Any) -> Any:
     """One step of the value too few."""
-    return lambda config, env: right(replace(config, num_value_steps=config.num_value_steps - 1), env)
+    return lambda config, *rest: right(replace(config, num_value_steps=config.num_value_steps - 1), *rest)
 
 
 @pytest.mark.parametrize("backend", FAMILIES)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchback.measure import wire
-from benchback.measure.wire import MAGIC, Garbled, Reader, write_frame
+from benchback.measure.wire import MAGIC, Garbled, Reader, parse_record, write_frame
 
 MESSAGE = {"kind": "record", "record": {"samples": {"total_s": [0.25, None, 1e-9]}, "note": "ünï\u202e\0"}}
 
@@ -185,3 +185,20 @@ def test_junk_after_a_frame_costs_nothing_but_what_follows_it() -> None:
     for _ in range(500):
         junk = generator.randbytes(generator.randint(13, 60))
         assert reader_until_garbled(frame(MESSAGE) + junk) == [MESSAGE]
+
+
+RECORD = {"samples": {"total_s": [0.5, 0.25]}, "marks": {"first_call": 1.0, "finished": 2.0}, "memory": {}}
+
+
+@pytest.mark.parametrize("durations", [[], [0.5, 0.0], [0.5, -0.25], [0.5, None], [0.0]])
+def test_a_training_whose_calls_took_no_time_is_refused(durations: list[float | None]) -> None:
+    ledger = {"ledger": {"iterations_per_call": 1}}
+    assert parse_record(RECORD | ledger).samples["total_s"] == [0.5, 0.25]
+    with pytest.raises(Garbled, match="total_s of a record must be positive"):
+        parse_record(RECORD | ledger | {"samples": {"total_s": durations}})
+
+
+@pytest.mark.parametrize("per_call", [None, 0, 1.0, True, "1"])
+def test_a_training_that_does_not_say_how_long_a_call_is_is_refused(per_call: object) -> None:
+    with pytest.raises(Garbled, match="iterations_per_call"):
+        parse_record(RECORD | {"ledger": {"iterations_per_call": per_call}})

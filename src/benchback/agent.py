@@ -15,12 +15,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from inspect import get_annotations
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 
 State = Any
 """Everything that changes during training; opaque outside its implementation."""
+
+Gradients = Literal["framework", "reordered"]
+"""How kernels' gradients are computed: as the framework does it, or with factors in the order fastest on a CPU."""
 
 T = TypeVar("T")
 

@@ -19,6 +19,7 @@ from safetensors.numpy import load, save
 
 from benchback.agent import Weights
 from benchback.errors import InputError
+from benchback.registry import stored_gradients
 
 FORMAT = "benchback-checkpoint"
 VERSION = 1
@@ -91,7 +92,8 @@ def read(path: Path) -> Checkpoint:
         raise CheckpointError(f"{path}: damaged ({error}); use an earlier copy") from None
     if _digest(header, weights) != header.get("sha256"):
         raise CheckpointError(f"{path}: damaged (checksum differs); use an earlier copy")
-    return Checkpoint(weights, int(header["iteration"]), json.loads(header["run"]))
+    run = json.loads(header["run"])
+    return Checkpoint(weights, int(header["iteration"]), run | {"gradients": stored_gradients(run)})
 
 
 def _header(path: Path, data: bytes) -> dict[str, str]:

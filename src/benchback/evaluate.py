@@ -12,7 +12,7 @@ NOISE_STEPS = 128
 
 def evaluate(run: Run, weights: Weights, episodes: int, seed: int = 0, max_steps: int = 100_000) -> np.ndarray:
     """Returns of the first episode in each of `episodes` environments, acting greedily; NaN where unfinished."""
-    make, backend = registry.load(run.algorithm, run.backend)
+    make, backend = registry.load(run.algorithm, run.backend, run.gradients)
     env = environment(run, episodes)
     agent = backend.modes[run.compile_mode](make(run.config.for_evaluation(episodes), env))
     state, memory = start(agent, seed, network_of(weights, replay=False)), agent.initial_memory(episodes)

@@ -4,13 +4,14 @@ Importing it imports no framework; `load` imports exactly one pair. A test compa
 with the modes and units of each backend.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 from importlib import import_module
-from typing import Literal
+from typing import Any, Literal
 
-from benchback.agent import Agent, Backend
+from benchback.agent import Agent, Backend, Gradients
 from benchback.errors import InputError
 
 
@@ -49,6 +50,7 @@ class Spec:
     colour: str
     """Colour in charts: Okabe-Ito palette, contrast at least 3:1 against white and near-black."""
     units: tuple[str, ...] = ("phase", "iteration", "chunk")
+    gradients: tuple[Gradients, ...] = ("framework", "reordered")
 
 
 JIT = ("eager", "none", "jit")
@@ -83,6 +85,7 @@ BACKENDS = {
         "torch",
         "#d55e00",
         units=("phase", "iteration"),
+        gradients=("framework",),
     ),
 }
 
@@ -119,6 +122,21 @@ def check_execution(backend: str, mode: str, unit: str) -> None:
         raise InputError("mode=eager does not fit unit=chunk: eager has no programs to fuse; use --unit phase")
 
 
+def check_gradients(backend: str, gradients: Gradients) -> None:
+    """Raise an InputError unless `backend` can compute its gradients so."""
+    if gradients not in BACKENDS[backend].gradients:
+        raise InputError(
+            f"gradients={gradients} does not fit {backend}: only products that XLA compiles are reordered; "
+            "use --gradients framework"
+        )
+
+
+def stored_gradients(run: Mapping[str, Any]) -> Gradients:
+    """How a stored run computes its gradients; runs from before there was a choice reordered all that they could."""
+    spec = BACKENDS.get(run["backend"])
+    return run.get("gradients") or (spec.gradients[-1] if spec else "framework")
+
+
 def check_actions(algorithm: str, env: str, kind: str) -> None:
     """Raise an InputError unless the algorithm supports actions of that kind."""
     known = ALGORITHMS[algorithm]
@@ -136,12 +154,13 @@ def config(algorithm: str) -> type:
     return import_module(f"benchback.algorithms.{algorithm}.config").Config
 
 
-def load(algorithm: str, backend: str) -> tuple[Callable[..., Agent], Backend]:
+def load(algorithm: str, backend: str, gradients: Gradients = "framework") -> tuple[Callable[..., Agent], Backend]:
     """`make(config, env) -> Agent` of the algorithm in that backend, and the backend; imports only these."""
     choose("algorithm", algorithm, ALGORITHMS)
     choose("backend", backend, BACKENDS)
     implementation = import_module(f"benchback.algorithms.{algorithm}.{backend}")
-    return implementation.make, import_module(f"benchback.backends.{backend}").backend
+    make = implementation.make if gradients == "framework" else partial(implementation.make, gradients=gradients)
+    return make, import_module(f"benchback.backends.{backend}").backend
 
 
 def execute(agent: Agent, backend: Backend, mode: str, unit: str, length: int = 1) -> Agent:

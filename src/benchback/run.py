@@ -9,7 +9,7 @@ from types import NoneType, UnionType
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, get_args, get_origin, runtime_checkable
 
 from benchback import envs, registry
-from benchback.agent import Agent, Backend
+from benchback.agent import Agent, Backend, Gradients
 from benchback.errors import InputError
 
 
@@ -55,12 +55,15 @@ class Run(Generic[Config]):
     """How much one program covers: phase, iteration or chunk."""
     chunk: int = 10
     """Iterations per program in unit chunk; must divide the iterations of the run."""
+    gradients: Gradients = "framework"
+    """Gradients of kernels: as the framework computes them, or in JAX reordered, faster on a CPU."""
     seed: int = 0
     """Seed of weights, environment, actions and shuffles."""
 
     def __post_init__(self) -> None:
         registry.choose("backend", self.backend, registry.BACKENDS)
         registry.check_execution(self.backend, self.compile_mode, self.unit)
+        registry.check_gradients(self.backend, self.gradients)
         envs.check(self.env)
         registry.check_actions(self.algorithm, self.env, envs.kind(self.env))
         if self.framework == "jax" and self.env.startswith("torch/"):
@@ -119,7 +122,7 @@ class Run(Generic[Config]):
 
 def build(run: Run) -> tuple[Agent, Backend]:
     """The run's agent, with its unit and compile mode applied."""
-    make, backend = registry.load(run.algorithm, run.backend)
+    make, backend = registry.load(run.algorithm, run.backend, run.gradients)
     env = environment(run, run.config.num_envs)
     return registry.execute(make(run.config, env), backend, run.compile_mode, run.unit, run.length), backend
 

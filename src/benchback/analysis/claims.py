@@ -15,6 +15,7 @@ from benchback.analysis.groups import (
     reference_variant,
     setting_of,
 )
+from benchback.analysis.proofs import PASS, PASS_IN_MODE_NONE, parity_verdict
 from benchback.analysis.reasons import LedgersDiffer, ParityNotProven
 from benchback.analysis.source import Source
 from benchback.measure.metrics import METRICS, PhasesNotTimed
@@ -69,7 +70,7 @@ def claims_of(
 ) -> list[Claim]:
     """Every other variant of groups of one setting against the reference, in order of mention.
 
-    A twin is compared with the cell of which it is the copy. `parity` has the verdict of every implementation.
+    A twin is compared with the cell of which it is the copy. `parity` has the verdict of every program.
     """
     reference = reference or reference_variant(groups)
     variants = {cell.variant: cell for group in groups for cell in group.cells}
@@ -113,10 +114,9 @@ def _numerator(mine: Outcome, theirs: Outcome, metric: str) -> Measured:
 
 
 def _unproven(cell: Cell, parity: Mapping[str, str]) -> ParityNotProven | None:
-    """Why no speed may be claimed for a cell's backend; None where its parity was proven."""
-    name = f"{cell.run['algorithm']}/{cell.run['backend']}"
-    verdict = parity.get(name, "not measured")
-    return None if verdict == "pass" else ParityNotProven(name, verdict)
+    """Why no speed may be claimed for a cell; None where the parity of its program was proven."""
+    verdict = parity_verdict(cell, parity)
+    return None if verdict in (PASS, PASS_IN_MODE_NONE) else ParityNotProven(cell.proof, verdict)
 
 
 def _unequal(a: Outcome, b: Outcome) -> LedgersDiffer | None:

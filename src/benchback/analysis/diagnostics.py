@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 
 from benchback.analysis.code_size import code_size_rows
+from benchback.analysis.proofs import parity_verdict
 from benchback.analysis.source import Source
 from benchback.analysis.table import by_cell, frame, keys
 from benchback.analysis.wording import disagreement_text
@@ -19,16 +20,17 @@ LEDGER_HOST = ("env_transfers_per_call", "env_bytes_per_call", "env_share")
 
 
 def parity_table(source: Source) -> pl.DataFrame:
-    """The verdict of every algorithm and backend of the campaign, measured before its first run."""
-    names = dict.fromkeys(f"{c.run['algorithm']}/{c.run['backend']}" for c in source.cells.values())
+    """The verdict of every program of the campaign, measured before its first run."""
+    verdicts = {cell.proof: (cell, parity_verdict(cell, source.parity)) for cell in source.cells.values()}
     events = [event for event in source.events if event.kind == "parity"]
     levels = ", ".join(events[-1].detail.get("levels", ())) if events else ""
     code = str(events[-1].detail.get("code", "")) if events else ""
-    rows = [{"implementation": name, "backend": name.rpartition("/")[2]} for name in names]
-    for row in rows:
-        row["verdict"] = source.parity.get(row["implementation"], "not measured")
-        row |= {"levels": levels, "code": code}
-    return frame(rows)
+    return frame(
+        [
+            {"program": proof, "backend": cell.run["backend"], "verdict": verdict, "levels": levels, "code": code}
+            for proof, (cell, verdict) in verdicts.items()
+        ]
+    )
 
 
 def ledger_table(source: Source) -> pl.DataFrame:

@@ -51,7 +51,6 @@ class Setting:
     timing: str
     device: str
     threads: int
-    division: str
 
 
 def grouped(cells: Mapping[str, Cell], outcomes: Mapping[str, Mapping[int, Outcome]]) -> list[Group]:
@@ -99,7 +98,7 @@ def original(cell: Cell) -> Cell:
 
 def setting_of(cell: Cell) -> Setting:
     """What of a cell is never pooled with another."""
-    return Setting(str(cell.run["algorithm"]), cell.timing, cell.device, cell.threads, cell.division)
+    return Setting(str(cell.run["algorithm"]), cell.timing, cell.device, cell.threads)
 
 
 def by_setting(groups: Sequence[Group]) -> dict[Setting, list[Group]]:

@@ -79,7 +79,7 @@ def read(
 
 
 def _parity(events: Sequence[Event]) -> dict[str, str]:
-    """`algorithm/backend` -> verdict, as last recorded."""
+    """Proof -> verdict, as last recorded; `algorithm/backend` in stores from before there were proofs."""
     found = [event.detail["verdicts"] for event in events if event.kind == "parity"]
     return found[-1] if found else {}
 

@@ -7,10 +7,10 @@ from benchback.stats import Missing
 
 @dataclass(frozen=True)
 class ParityNotProven(Missing):
-    """No speed is claimed for an implementation whose parity was not proven."""
+    """No speed is claimed for a program whose parity was not proven."""
 
-    implementation: str
-    """`algorithm/backend`."""
+    proof: str
+    """See `Cell.proof`."""
     verdict: str
 
 

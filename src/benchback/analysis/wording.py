@@ -85,8 +85,8 @@ def missing_text(reason: Missing) -> str:
             return "phases are timed in unit phase with sync timing only"
         case Unsteady():
             return f"no steady state: {unsteady_text(reason)}"
-        case ParityNotProven(implementation, verdict):
-            return f"parity of {implementation}: {verdict}"
+        case ParityNotProven(proof, verdict):
+            return f"parity of {proof}: {verdict}"
         case LedgersDiffer(fields):
             return f"ledgers differ in {', '.join(fields)}"
         case NotPositive(value):
@@ -136,9 +136,9 @@ def disagreement_text(found: Disagreement) -> str:
 
 
 def setting_text(setting: Setting) -> str:
-    """`ppo, async, cpu, 1 thread, matched`."""
+    """`ppo, async, cpu, 1 thread`."""
     threads = f"{setting.threads} thread{'s' if setting.threads > 1 else ''}"
-    return f"{setting.algorithm}, {setting.timing}, {setting.device}, {threads}, {setting.division}"
+    return f"{setting.algorithm}, {setting.timing}, {setting.device}, {threads}"
 
 
 def comparison_columns(row: Comparison) -> dict[str, Any]:

@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key, Shaped
 
-from benchback.agent import Agent, Backend, Weights, compiled
+from benchback.agent import Agent, Backend, Gradients, Weights, compiled
 from benchback.backends import xla
+from benchback.backends.kernel_gradients import row_product
 from benchback.math.jax import gaussian
 
 
@@ -63,6 +64,16 @@ backend = Backend(
 )
 
 
+class ReorderedLinear(eqx.nn.Linear):
+    """eqx.nn.Linear with reordered gradients."""
+
+    def __call__(self, x: Float[Array, "I"], *, key: Key[Array, ""] | None = None) -> Float[Array, "O"]:
+        return row_product(self.weight, x) + self.bias
+
+
+LINEAR = {"framework": eqx.nn.Linear, "reordered": ReorderedLinear}
+
+
 class MLP(eqx.Module):
     """MLP with orthogonal weights, zero biases and a linear output layer of its own scale; flattens one observation."""
 
@@ -76,12 +87,13 @@ class MLP(eqx.Module):
         dtype: jnp.dtype,
         key: Key[Array, ""],
         activation: str = "tanh",
+        gradients: Gradients = "framework",
     ):
         scales = [2**0.5] * (len(sizes) - 2) + [head_scale]
         keys = jax.random.split(key, len(scales))
         self.activation = activation
         self.layers = [
-            _orthogonal(eqx.nn.Linear(fan_in, fan_out, dtype=dtype, key=layer_key), scale, layer_key)
+            _orthogonal(LINEAR[gradients](fan_in, fan_out, dtype=dtype, key=layer_key), scale, layer_key)
             for fan_in, fan_out, scale, layer_key in zip(sizes[:-1], sizes[1:], scales, keys, strict=True)
         ]
 
@@ -108,10 +120,11 @@ class ActorCritic(eqx.Module):
         dtype: jnp.dtype,
         initial_log_std: Float[Array, ""] | None,
         key: Key[Array, ""],
+        gradients: Gradients = "framework",
     ):
         actor_key, critic_key = jax.random.split(key)
-        self.actor = MLP((inputs, *hidden, num_actions), 0.01, dtype, actor_key)
-        self.critic = MLP((inputs, *hidden, 1), 1.0, dtype, critic_key)
+        self.actor = MLP((inputs, *hidden, num_actions), 0.01, dtype, actor_key, gradients=gradients)
+        self.critic = MLP((inputs, *hidden, 1), 1.0, dtype, critic_key, gradients=gradients)
         self.log_std = None if initial_log_std is None else jnp.full(num_actions, initial_log_std, dtype)
 
     def __call__(self, obs: Shaped[Array, "*O"]) -> tuple[Float[Array, "P"], Float[Array, ""]]:

@@ -8,11 +8,24 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Shaped
 
-from benchback.agent import Weights
+from benchback.agent import Gradients, Weights
 from benchback.backends import xla
+from benchback.backends.kernel_gradients import product
 from benchback.math.jax import gaussian
 
 backend = xla.BACKEND
+
+
+class ReorderedLinear(hk.Linear):
+    """hk.Linear with reordered gradients."""
+
+    def __call__(self, inputs: Float[Array, "B I"], *, precision: Any = None) -> Float[Array, "B O"]:
+        kernel = hk.get_parameter("w", (inputs.shape[1], self.output_size), inputs.dtype, self.w_init)
+        out: Any = product(inputs, kernel)
+        return out + hk.get_parameter("b", (self.output_size,), inputs.dtype, self.b_init)
+
+
+LINEAR = {"framework": hk.Linear, "reordered": ReorderedLinear}
 
 
 class MLP(hk.Module):
@@ -26,18 +39,19 @@ class MLP(hk.Module):
         dtype: jnp.dtype,
         name: str,
         activation: str = "tanh",
+        gradients: Gradients = "framework",
     ):
         super().__init__(name)
-        self.activate = getattr(jax.nn, activation)
+        self.activate, self.linear = getattr(jax.nn, activation), LINEAR[gradients]
         self.hidden, self.outputs, self.head_scale, self.dtype = hidden, outputs, head_scale, dtype
 
     def __call__(self, x: Shaped[Array, "B *I"]) -> Float[Array, "B O"]:
         # Haiku creates parameters in the type of the input.
         x = x.reshape(len(x), -1).astype(self.dtype)
         for i, width in enumerate(self.hidden):
-            x = self.activate(hk.Linear(width, w_init=hk.initializers.Orthogonal(2**0.5), name=f"layer_{i}")(x))
+            x = self.activate(self.linear(width, w_init=hk.initializers.Orthogonal(2**0.5), name=f"layer_{i}")(x))
         head_init = hk.initializers.Orthogonal(self.head_scale)
-        return hk.Linear(self.outputs, w_init=head_init, name=f"layer_{len(self.hidden)}")(x)
+        return self.linear(self.outputs, w_init=head_init, name=f"layer_{len(self.hidden)}")(x)
 
 
 class ActorCritic(NamedTuple):
@@ -49,14 +63,21 @@ class ActorCritic(NamedTuple):
     value: Any
 
 
-def actor_critic(hidden: tuple[int, ...], num_actions: int, dtype: jnp.dtype, *, continuous: bool) -> ActorCritic:
+def actor_critic(
+    hidden: tuple[int, ...],
+    num_actions: int,
+    dtype: jnp.dtype,
+    *,
+    continuous: bool,
+    gradients: Gradients = "framework",
+) -> ActorCritic:
     """The transformed networks; for continuous actions with a state-independent log standard deviation."""
 
     def value(obs: Shaped[Array, "B *O"]) -> Float[Array, "B"]:
-        return MLP(hidden, 1, 1.0, dtype, name="critic")(obs).squeeze(-1)
+        return MLP(hidden, 1, 1.0, dtype, name="critic", gradients=gradients)(obs).squeeze(-1)
 
     def policy(obs: Shaped[Array, "B *O"]) -> Float[Array, "B P"]:
-        out = MLP(hidden, num_actions, 0.01, dtype, name="actor")(obs)
+        out = MLP(hidden, num_actions, 0.01, dtype, name="actor", gradients=gradients)(obs)
         if not continuous:
             return out
         return gaussian.parameters(out, hk.get_parameter("log_std", (num_actions,), dtype, jnp.zeros))

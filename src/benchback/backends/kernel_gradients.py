@@ -1,40 +1,22 @@
-"""Kernel gradients with the factors in the order that is fastest on a CPU, for all five JAX frameworks.
+"""Gradients of kernels with the factors in the order that is fastest on a CPU: the option `gradients=reordered`.
 
 The gradient of a kernel is x^T g, where x is the input of the layer and g the gradient of its output. On a CPU
 [64, rows] x [rows, 2] takes 14 times as long as its transpose, [2, rows] x [rows, 64], and XLA rewrites the second
-into the first unless a barrier prevents it.
+into the first unless a barrier prevents it. `gradients=framework` leaves the order to the framework and XLA.
 """
 
-from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import jax
-from jax.extend.core import Jaxpr, JaxprEqn, Literal
-from jax.extend.core.primitives import dot_general_p
-from jaxtyping import Array, Float
+from jax.custom_batching import custom_vmap
+from jaxtyping import Array, Float, Shaped
 
-
-def fast_gradients(network: Callable[..., Any]) -> Callable[..., Any]:
-    """`network` with the same outputs and a faster gradient on a CPU; works for every JAX framework.
-
-    Its arguments are batches of rows, and it closes over its weights. It is traced, and every product of rows with a
-    kernel is replaced by `product`. On other devices, and under jax.disable_jit, where tracing would
-    cost more than it saves, the network is returned unchanged.
-    """
-    if jax.default_backend() != "cpu" or jax.config.jax_disable_jit:  # pyright: ignore[reportAttributeAccessIssue]
-        return network
-
-    def run(*rows: Any) -> Any:
-        program, shape = jax.make_jaxpr(network, return_shape=True)(*rows)
-        out = _evaluate(program.jaxpr, program.consts, jax.tree.leaves(rows))
-        return jax.tree.unflatten(jax.tree.structure(shape), out)
-
-    return run
+from benchback.agent import Gradients as Gradients
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
-def product(x: Float[Array, "B I"], kernel: Float[Array, "..."], axis: int) -> Float[Array, "B O"]:
+def product(x: Float[Array, "B I"], kernel: Float[Array, "..."], axis: int = 0) -> Float[Array, "B O"]:
     """x @ kernel, or x @ kernel^T where the kernel is stored with its inputs along `axis` 1."""
     return x @ (kernel.T if axis else kernel)
 
@@ -61,40 +43,26 @@ def over_rows(x: Float[Array, "B M"], y: Float[Array, "B N"]) -> Float[Array, "M
     return keep((keep(x.T) if x.shape == y.shape else x.T) @ y)
 
 
-def _evaluate(program: Jaxpr, weights: Sequence[Any], rows: Sequence[Any]) -> list[Any]:
-    values: dict[Any, Any] = dict(zip((*program.constvars, *program.invars), (*weights, *rows), strict=True))
-    of_rows = set(program.invars)
-    for equation in program.eqns:
-        inputs = [_read(values, atom) for atom in equation.invars]
-        from_rows = [not isinstance(atom, Literal) and atom in of_rows for atom in equation.invars]
-        if _multiplies_rows(equation, from_rows):
-            out: Any = _replaced(equation, inputs, from_rows)
-        else:
-            out = equation.primitive.bind(*inputs, **equation.primitive.get_bind_params(equation.params))
-        values.update(zip(equation.outvars, out if equation.primitive.multiple_results else [out], strict=True))
-        if any(from_rows):
-            of_rows.update(equation.outvars)
-    return [_read(values, atom) for atom in program.outvars]
+def dot_general(x: Array, kernel: Array, dimension_numbers: Any, **options: Any) -> Array:
+    """jax.lax.dot_general, as `product` where it multiplies rows with a kernel without further options."""
+    plain = dimension_numbers == (((1,), (0,)), ((), ())) and kernel.ndim == 2
+    if plain and x.dtype == kernel.dtype and not any(options.values()):
+        return product(x, kernel)
+    return jax.lax.dot_general(x, kernel, dimension_numbers, **options)
 
 
-def _read(values: dict[Any, Any], atom: Any) -> Any:
-    return atom.val if isinstance(atom, Literal) else values[atom]
+@custom_vmap
+def row_product(kernel: Float[Array, "O I"], x: Float[Array, "I"]) -> Float[Array, "O"]:
+    """kernel @ x of one row; vmapped over rows it is their `product`."""
+    return kernel @ x
 
 
-def _multiplies_rows(equation: JaxprEqn, from_rows: list[bool]) -> bool:
-    """Whether the equation is a plain product of rows, `[B, I]`, with a kernel."""
-    if equation.primitive is not dot_general_p or sum(from_rows) != 1 or equation.params["precision"] is not None:
-        return False
-    avals: list[Any] = [atom.aval for atom in (*equation.invars, *equation.outvars)]
-    x, kernel, out = avals
-    same_type = x.dtype == kernel.dtype == out.dtype
-    contracted, batched = equation.params["dimension_numbers"]
-    plain = x.ndim == kernel.ndim == 2 and not any(batched)
-    return plain and same_type and tuple(contracted[from_rows.index(True)]) == (1,)
+@row_product.def_vmap
+def _row_products(size: int, batched: list[bool], kernel: Shaped[Array, "..."], x: Shaped[Array, "..."]) -> Any:
+    if batched == [False, True]:
+        return product(x, kernel, 1), True
+    return jax.vmap(row_product.fun, [0 if each else None for each in batched])(kernel, x), True
 
 
-def _replaced(equation: JaxprEqn, inputs: list[Any], from_rows: list[bool]) -> Any:
-    rows_at, kernel_at = from_rows.index(True), from_rows.index(False)
-    contracted, _ = equation.params["dimension_numbers"]
-    out: Any = product(inputs[rows_at], inputs[kernel_at], contracted[kernel_at][0])
-    return out.T if rows_at else out
+DOT_GENERAL: dict[Gradients, Any] = {"framework": jax.lax.dot_general, "reordered": dot_general}
+"""Product of a layer with a `dot_general` hook, for either value of the option `gradients`."""

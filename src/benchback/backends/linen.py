@@ -6,7 +6,9 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float, Shaped
 
+from benchback.agent import Gradients
 from benchback.backends import xla
+from benchback.backends.kernel_gradients import DOT_GENERAL
 from benchback.math.jax import gaussian
 
 backend = xla.BACKEND
@@ -21,6 +23,7 @@ class MLP(nn.Module):
     head_scale: float
     dtype: jnp.dtype
     activation: str = "tanh"
+    gradients: Gradients = "framework"
 
     @nn.compact
     def __call__(self, x: Shaped[Array, "B *I"]) -> Float[Array, "B O"]:
@@ -35,6 +38,7 @@ class MLP(nn.Module):
             kernel_init=nn.initializers.orthogonal(scale),
             dtype=self.dtype,
             param_dtype=self.dtype,
+            dot_general=DOT_GENERAL[self.gradients],
             name=str(index),
         )
 
@@ -47,10 +51,11 @@ class ActorCritic(nn.Module):
     dtype: jnp.dtype
     continuous: bool
     """Whether actions are continuous; adds a state-independent log standard deviation."""
+    gradients: Gradients = "framework"
 
     def setup(self) -> None:
-        self.actor = MLP(self.hidden, self.num_actions, 0.01, self.dtype)
-        self.critic = MLP(self.hidden, 1, 1.0, self.dtype)
+        self.actor = MLP(self.hidden, self.num_actions, 0.01, self.dtype, gradients=self.gradients)
+        self.critic = MLP(self.hidden, 1, 1.0, self.dtype, gradients=self.gradients)
         if self.continuous:
             self.log_std = self.param("log_std", nn.initializers.zeros, (self.num_actions,), self.dtype)
 

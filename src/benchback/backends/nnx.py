@@ -16,8 +16,9 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Shaped
 
-from benchback.agent import Agent, Backend, Compile, Role, Weights, compiled, roles
+from benchback.agent import Agent, Backend, Compile, Gradients, Role, Weights, compiled, roles
 from benchback.backends import xla
+from benchback.backends.kernel_gradients import DOT_GENERAL
 from benchback.math.jax import gaussian
 
 
@@ -242,6 +243,7 @@ class MLP(nnx.Module):
         head_scale: float,
         dtype: jnp.dtype,
         activation: str = "tanh",
+        gradients: Gradients = "framework",
         *,
         rngs: nnx.Rngs,
     ) -> None:
@@ -255,6 +257,7 @@ class MLP(nnx.Module):
                 kernel_init=nnx.initializers.orthogonal(scale),
                 dtype=dtype,
                 param_dtype=dtype,
+                dot_general=DOT_GENERAL[gradients],
                 rngs=rngs,
             )
             for fan_in, width, scale in zip(widths[:-1], widths[1:], scales, strict=True)
@@ -278,11 +281,12 @@ class ActorCritic(nnx.Module):
         num_actions: int,
         dtype: jnp.dtype,
         initial_log_std: Float[Array, ""] | None,
+        gradients: Gradients = "framework",
         *,
         rngs: nnx.Rngs,
     ) -> None:
-        self.actor = MLP(inputs, hidden, num_actions, 0.01, dtype, rngs=rngs)
-        self.critic = MLP(inputs, hidden, 1, 1.0, dtype, rngs=rngs)
+        self.actor = MLP(inputs, hidden, num_actions, 0.01, dtype, gradients=gradients, rngs=rngs)
+        self.critic = MLP(inputs, hidden, 1, 1.0, dtype, gradients=gradients, rngs=rngs)
         # Log standard deviation of continuous actions.
         if initial_log_std is not None:
             self.log_std = nnx.Param(jnp.full(num_actions, initial_log_std, dtype))

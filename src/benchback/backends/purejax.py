@@ -7,13 +7,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key, Shaped
 
+from benchback.agent import Gradients
 from benchback.backends import xla
+from benchback.backends.kernel_gradients import product
 from benchback.math.jax import gaussian
 
 backend = xla.BACKEND
 LAYOUT = xla.TREE
 
 Layers = list[dict[str, Any]]
+PRODUCT = {"framework": jnp.matmul, "reordered": product}
 
 
 def init_mlp(key: Key[Array, ""], sizes: tuple[int, ...], head_scale: float, dtype: jnp.dtype) -> Layers:
@@ -30,13 +33,15 @@ def init_mlp(key: Key[Array, ""], sizes: tuple[int, ...], head_scale: float, dty
     ]
 
 
-def mlp(layers: Layers, x: Shaped[Array, "B *I"], activation: str = "tanh") -> Float[Array, "B O"]:
+def mlp(
+    layers: Layers, x: Shaped[Array, "B *I"], activation: str = "tanh", gradients: Gradients = "framework"
+) -> Float[Array, "B O"]:
     """Output of an MLP with a linear output layer; flattens observations."""
-    activate = getattr(jax.nn, activation)
+    activate, matmul = getattr(jax.nn, activation), PRODUCT[gradients]
     x = x.reshape(len(x), -1).astype(layers[0]["kernel"].dtype)
     for layer in layers[:-1]:
-        x = activate(x @ layer["kernel"] + layer["bias"])
-    return x @ layers[-1]["kernel"] + layers[-1]["bias"]
+        x = activate(matmul(x, layer["kernel"]) + layer["bias"])
+    return matmul(x, layers[-1]["kernel"]) + layers[-1]["bias"]
 
 
 class ActorCritic(NamedTuple):
@@ -65,12 +70,12 @@ def init_actor_critic(
     )
 
 
-def policy(params: ActorCritic, obs: Shaped[Array, "B *O"]) -> Float[Array, "B P"]:
+def policy(params: ActorCritic, obs: Shaped[Array, "B *O"], gradients: Gradients = "framework") -> Float[Array, "B P"]:
     """Parameters of the action distribution: logits, or means and log standard deviations."""
-    out = mlp(params.actor, obs)
+    out = mlp(params.actor, obs, gradients=gradients)
     return out if params.log_std is None else gaussian.parameters(out, params.log_std)
 
 
-def value(params: ActorCritic, obs: Shaped[Array, "B *O"]) -> Float[Array, "B"]:
+def value(params: ActorCritic, obs: Shaped[Array, "B *O"], gradients: Gradients = "framework") -> Float[Array, "B"]:
     """The critic's estimate of the return."""
-    return mlp(params.critic, obs).squeeze(-1)
+    return mlp(params.critic, obs, gradients=gradients).squeeze(-1)

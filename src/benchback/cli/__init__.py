@@ -34,7 +34,7 @@ usage: benchback VERB [options]        benchback VERB --help for the options of 
   doctor             whether this machine can measure, and what to change
   envs time          what a step of each environment costs
 
-exit codes: 0 ok, 1 a claim failed, 2 wrong usage or input, 3 finished with failed runs,
+exit codes: 0 ok, 1 a claim failed or the doctor says no, 2 wrong usage or input, 3 finished with failed runs,
             74 input/output error, 130 interrupted
 """
 
@@ -87,12 +87,12 @@ def main() -> None:
         sys.exit(74)
     except OSError as error:
         fail(": ".join(filter(None, (str(error.filename or ""), error.strerror or str(error)))), 74)
-    except KeyboardInterrupt:
-        fail("interrupted", 130)
+    except KeyboardInterrupt as stop:
+        fail(str(stop) or "interrupted", 130, "")
 
 
-def fail(message: str, code: int) -> None:
+def fail(message: str, code: int, label: str = "error: ") -> None:
     """Exit with one line, escaped: names given by the user may hold any character."""
     shown = "".join(x if x.isprintable() else ascii(x)[1:-1] for x in message)
-    print(f"benchback: error: {shown if len(shown) <= 2000 else shown[:1997] + '...'}", file=sys.stderr)
+    print(f"benchback: {label}{shown if len(shown) <= 2000 else shown[:1997] + '...'}", file=sys.stderr)
     sys.exit(code)

@@ -1,8 +1,9 @@
-"""Display of a running campaign: a bar, the current run, the time left, noise and failures."""
+"""Display of a running campaign: a bar, the current run, the time left, noise, failures, and how to go on."""
 
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -12,6 +13,7 @@ from benchback.analysis.reader import stored_attempts
 from benchback.cli.tables import hours
 from benchback.measure import machine
 from benchback.measure.coordinator import Hooks
+from benchback.measure.policy import RERUN_TAGS, accepted_attempt
 from benchback.measure.record import Attempt, Cell, Slot
 from benchback.measure.store import Store
 
@@ -86,3 +88,47 @@ def watching(
     board = Board(store, as_json, describe)
     with board.bar:
         yield Hooks(started=board.started, finished=board.finished, progress=board.draw, log=board.say)
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Runs of a stratum that the machine's noise disturbed."""
+
+    repeated: int
+    """Runs made again because of noise."""
+    noisy: int
+    """Results that are noisy all the same."""
+
+
+def noise_of(store: Store) -> Noise:
+    """The noise of the last stratum."""
+    last, tries = len(store.strata()) - 1, dict[str, list[Attempt]]()
+    for slot, _, attempt in stored_attempts(store):
+        if slot.stratum == last:
+            tries.setdefault(slot.id, []).append(attempt)
+    # An attempt after a result exists because of that result's noise: an accepted one would have closed the slot.
+    repeated = sum(
+        any(x.outcome == "ok" for x in made[:place]) for made in tries.values() for place in range(len(made))
+    )
+    results = [accepted_attempt(made) for made in tries.values()]
+    return Noise(repeated, sum(bool(x and {*RERUN_TAGS, "noisy"} & {*x.tags}) for x in results))
+
+
+def noise_text(noise: Noise) -> str:
+    """How many runs were repeated for noise, and what to do about it."""
+    if not noise.repeated and not noise.noisy:
+        return "no run was repeated for noise"
+    noisy = f", {counted(noise.noisy, 'result')} stayed noisy" if noise.noisy else ""
+    return f"{counted(noise.repeated, 'run')} repeated for noise{noisy}; `benchback doctor` says what to change"
+
+
+def counted(count: int, what: str) -> str:
+    """`1 run`, `2 runs`."""
+    return f"{count} {what}" + ("" if count == 1 else "s")
+
+
+def stopped_text(store: Store) -> str:
+    """What a campaign that was asked to stop has kept, and how to go on."""
+    counts = store.progress(len(store.strata()) - 1)
+    done = f"{counts.ok + counts.failed} of {counted(counts.total, 'run')}"
+    return f"stopped; {done} are done and kept: run the same command again to go on"

@@ -10,14 +10,14 @@ from typing import Any
 from rich.console import Console
 
 from benchback.cli.arguments import limit_threads, parse
-from benchback.cli.tables import jsonable, measuring, table
+from benchback.cli.tables import measuring, table
 from benchback.errors import InputError
 from benchback.measure import machine
 
 
 @dataclass(frozen=True)
 class DoctorFlags:
-    """Examine the machine: noise, limits, versions, and an A/A comparison."""
+    """Whether this machine can measure, by an A/A comparison: yes (exit code 0) or no (1), and what to change."""
 
     seconds: float = 60.0
     """Length of the A/A comparison."""
@@ -48,7 +48,7 @@ def doctor(arguments: list[str]) -> int:
     with measuring() as progress:
         found = examine(flags.seconds, progress)
     print_examination(found, flags.json)
-    return 0
+    return 1 if found["obstacles"] else 0
 
 
 def environments(arguments: list[str]) -> int:
@@ -80,12 +80,13 @@ def environments(arguments: list[str]) -> int:
 
 
 def print_examination(found: Mapping[str, Any], as_json: bool) -> None:
-    """Print the doctor's findings and advice."""
-    from benchback.analysis.wording import comparison_record, ratio_text
+    """Print whether the machine can measure, then the findings and the advice."""
+    from benchback.analysis.wording import ratio_text
 
     if as_json:
-        print(json.dumps({**found, "aa": jsonable(comparison_record(found["aa"]))}, indent=2))
+        print(json.dumps({"can_measure": not found["obstacles"], **found}, indent=2))
         return
+    print(answer_text(found))
     rows = [(name, str(value)) for name, value in machine_facts(found).items()]
     Console().print(table("machine", ("what", "value"), rows))
     rows = [
@@ -96,11 +97,19 @@ def print_examination(found: Mapping[str, Any], as_json: bool) -> None:
     spread = found["spread"]
     print(f"the same work varies by {spread['matmul_s']:.1%} (arithmetic) and {spread['memcpy_s']:.1%} (memory)")
     same = found["aa"]
-    print(f"A/A: {ratio_text(same.ratio, same.low, same.high)} over {same.n} pairs: {same.verdict}")
-    print(f"five blocks find differences from {found['detectable_with_5_blocks']:.1%} on")
+    print(f"A/A: {ratio_text(same['ratio'], same['low'], same['high'])} over {same['pairs']} pairs")
     print("what to change:" if found["advice"] else "nothing to change")
     for line in found["advice"]:
         print(f"- {line}")
+
+
+def answer_text(found: Mapping[str, Any]) -> str:
+    """The doctor's answer: yes with what can be found, or no with why not and the first thing to change."""
+    if not found["obstacles"]:
+        able = f"differences from {found['detectable']:.1%} on are detectable with {found['blocks']} blocks"
+        return f"yes, this machine can measure: {able}"
+    change = found["advice"][0] if found["advice"] else "measure again when the machine does nothing else"
+    return f"no: {'; '.join(found['obstacles'])}. What to change: {change}"
 
 
 def machine_facts(found: Mapping[str, Any]) -> dict[str, Any]:

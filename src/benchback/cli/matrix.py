@@ -4,7 +4,7 @@ import json
 import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Console
 
@@ -33,6 +33,12 @@ class ParityFlags:
     """Levels to measure: L0 forward, L1 one step, L2 twenty, L3 update and iterations, L4 modes and units."""
     dtypes: tuple[str, ...] = ("float32", "float64")
     """Floating-point types to measure."""
+    mode: str = "none"
+    """Compile mode in which L0 to L3 are measured."""
+    unit: str = "phase"
+    """Unit in which L0 to L3 are measured."""
+    gradients: Literal["framework", "reordered"] = "framework"
+    """Gradients of the JAX family in L0 to L3."""
     json: bool = False
     """Print JSON."""
 
@@ -68,18 +74,29 @@ def print_matrix(as_json: bool) -> None:
 
 
 def parity(arguments: list[str]) -> int:
-    from benchback.parity import LEVELS, measure
+    from benchback.parity import LEVELS, PROVEN, measure
 
     flags = parse(ParityFlags, arguments, "parity")
     registry.choose("algorithm", flags.algorithm, registry.ALGORITHMS)
-    for name in flags.backends:
-        registry.choose("backend", name, registry.BACKENDS)
+    backends = flags.backends or tuple(registry.BACKENDS)
+    for name in backends:
+        registry.check_execution(name, flags.mode, flags.unit)
     for level in flags.levels:
         registry.choose("level", level, LEVELS)
     for dtype in flags.dtypes:
         registry.choose("dtype", dtype, ("float32", "float64"))
     limit_threads(1)
-    rows = measure(flags.algorithm, flags.backends or tuple(registry.BACKENDS), flags.dtypes, flags.levels or LEVELS)
+    # L4 is about all modes and units.
+    levels = flags.levels or (LEVELS if (flags.mode, flags.unit) == ("none", "phase") else PROVEN)
+    rows = measure(
+        flags.algorithm,
+        backends,
+        flags.dtypes,
+        levels,
+        mode=flags.mode,
+        unit=flags.unit,
+        gradients=flags.gradients,
+    )
     return 0 if print_parity(rows, flags.json) else 1
 
 

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from benchback.analysis.claims import Claim, claims_of
 from benchback.analysis.groups import Group, comparable, reference_variant
+from benchback.analysis.proofs import parity_verdict
 from benchback.analysis.reader import read
 from benchback.analysis.source import Source
 from benchback.analysis.summary import variant_rows
@@ -97,9 +98,9 @@ def print_group(group: Group, parity: Mapping[str, str]) -> None:
             number(row["cold_start_s"], ".1f"),
             number(row["episode_return"], ".1f"),
             str(row["blocks"]),
-            parity.get(f"{row['algorithm']}/{row['backend']}", "not measured"),
+            parity_verdict(cell, parity),
         )
-        for row in variant_rows(group)
+        for cell, row in zip(group.cells, variant_rows(group), strict=True)
     ]
     columns = ("variant", "env steps/s", "compile s", "cold start s", "return", "blocks", "parity")
     Console().print(table(group.title, columns, rows))

@@ -1,7 +1,8 @@
 """`benchback run`: run a study in isolated processes, or continue it."""
 
+import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,7 +34,7 @@ class RunFlags(PlanFlags):
 
 
 def run(arguments: list[str]) -> int:
-    from benchback.cli.board import watching
+    from benchback.cli.board import noise_of, noise_text, stopped_text, watching
     from benchback.cli.outcomes import print_outcome
     from benchback.measure import coordinator
     from benchback.measure.launch import in_process
@@ -54,8 +55,13 @@ def run(arguments: list[str]) -> int:
             hooks = replace(hooks, asked_to_stop=stop, launch=launch, finished=finished)
             complete = coordinator.work(store, study, hooks)
         if not complete:
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt(stopped_text(store))
+        noise = noise_of(store)
+        if flags.json:
+            print(json.dumps({"event": "noise"} | asdict(noise)))
         failed = print_outcome(store, flags.json)
+        if not flags.json:
+            print(f"{noise_text(noise)}\nthe whole report: benchback report {path}")
     return FAILED_RUNS if failed else 0
 
 

@@ -96,7 +96,9 @@ def train(arguments: list[str]) -> int:
     checkpoint = None
     if resumed := value_of("--resume", arguments):
         _, checkpoint = run_dir.open_run(Path(resumed))
-        fields = checkpoint.run | ({"mode": "best"} if value_of("--backend", arguments) else {})
+        fields = checkpoint.run | (
+            {"mode": "best", "gradients": "framework"} if value_of("--backend", arguments) else {}
+        )
     if given := value_of("--config", arguments):
         fields |= run_dir.read_config(Path(given))
     default = TrainFlags(run=Run.from_dict(fields))

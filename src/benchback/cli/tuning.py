@@ -58,7 +58,7 @@ class TuneFlags(Generic[Config]):
 
 
 def tune(arguments: list[str]) -> int:
-    from benchback.cli.board import watching
+    from benchback.cli.board import stopped_text, watching
     from benchback.measure import coordinator
     from benchback.tools.tune import result, search
 
@@ -74,7 +74,7 @@ def tune(arguments: list[str]) -> int:
             hooks = replace(hooks, asked_to_stop=stop, prove=None, canary=None)
             complete = coordinator.work(store, tuning, hooks)
         if not complete:
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt(stopped_text(store))
         lines = result.lines_of(store, tuning)
         failed = store.progress(len(store.strata()) - 1).failed
     print_tuning(lines, tuning, result.write(lines, tuning, out), failed, flags.json)

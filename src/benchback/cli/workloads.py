@@ -94,7 +94,7 @@ class ScaleFlags:
 def measured(study: "Study", flags: PeersFlags | MicroFlags | ScaleFlags) -> Iterator["Store"]:
     """The complete store of a comparison; an interrupted one is continued."""
     from benchback.cli.arguments import on_stop
-    from benchback.cli.board import watching
+    from benchback.cli.board import stopped_text, watching
     from benchback.measure import coordinator
 
     stop = on_stop()
@@ -104,7 +104,7 @@ def measured(study: "Study", flags: PeersFlags | MicroFlags | ScaleFlags) -> Ite
             # Parity is checked only by studies that make claims about backends.
             complete = coordinator.work(store, study, replace(hooks, asked_to_stop=stop, prove=None))
         if not complete:
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt(stopped_text(store))
         yield store
 
 

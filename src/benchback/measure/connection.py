@@ -12,11 +12,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from benchback.errors import InputError
-from benchback.measure.schema import APPLICATION_ID, VERSION, Damaged, check_layout, migrate, version_of
+from benchback.measure.schema import APPLICATION_ID, VERSION, Damaged, check_layout, findings, migrate, version_of
 
 HEADER = b"SQLite format 3\0"
 BUSY_S = 5.0
@@ -145,17 +146,25 @@ def connect(path: Path, mode: str) -> sqlite3.Connection:
     return connection
 
 
-def open_file(path: Path, *, readonly: bool) -> sqlite3.Connection:
-    """A connection to an existing store with the present layout, or an error that says why there is none."""
+def open_file(path: Path, *, readonly: bool, checked: bool = True) -> sqlite3.Connection:
+    """A connection to an existing store with the present layout, or an error that says why there is none.
+
+    `checked`: refuse a file in which SQLite's integrity check finds anything. Which slots are open is read from
+    indexes, which carry no checksum: with a damaged one, runs would be repeated, skipped or refused when stored.
+    """
     check_local(path)
     _check_header(path)
     with explained(path):
         connection = patiently(lambda: _readable(path) if readonly else connect(path, "mode=rw"), path)
         try:
-            return _current(connection, path, readonly=readonly)
+            connection = _current(connection, path, readonly=readonly)
+            found = patiently(partial(findings, connection), path) if checked else []
+            if found:
+                raise Damaged(f"{path} is damaged ({found[0]}); `benchback verify {path}` tells what can be done")
         except BaseException:
             connection.close()
             raise
+    return connection
 
 
 def _check_header(path: Path) -> None:

@@ -30,7 +30,7 @@ LEASE_S = 60.0
 RENEW_S = 15.0
 POLL_S = 0.5
 
-Prove = Callable[[Iterable[str], Iterable[str], Mapping[str, Any], Tick], dict[str, str]]
+Prove = Callable[[Iterable[str], Mapping[str, Any], Tick], dict[str, str]]
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Hooks:
     progress: Callable[[str], None] = lambda text: None
     """Called while a block lasts, between turns."""
     prove: Prove | None = field(default=gate.verdicts)
-    """Whether backends compute the same: `algorithm/backend` -> `pass` or why not. None: parity is not checked."""
+    """Whether programs compute the same: proof (see `Cell.proof`) -> `pass` or why not. None: it is not checked."""
     sample: Callable[[], dict[str, float]] = machine.sample
     """Counters of the machine; noise is computed from two samples."""
     canary: Callable[[], dict[str, float]] | None = machine.canary
@@ -158,17 +158,17 @@ def work(store: Store, study: Study, hooks: Hooks) -> bool:
 
 
 def prove(store: Store, hooks: Hooks) -> None:
-    """Store the parity verdict of every backend of the study for the present code; failures are measured again."""
+    """Store the parity verdict of every program of the study for the present code; failures are measured again."""
     if hooks.prove is None:
         return
     fingerprint = store.strata()[-1]
+    proofs = {cell.proof for cell in store.cells().values() if cell.kind == "training"}
     known = [event.detail for event in store.events() if event.kind == "parity"]
-    if known and known[-1]["code"] == fingerprint.get("code") and set(known[-1]["verdicts"].values()) == {"pass"}:
+    same = bool(known) and known[-1]["code"] == fingerprint.get("code")
+    if same and all(known[-1]["verdicts"].get(proof) == "pass" for proof in proofs):
         return
-    hooks.log("proving that the backends compute the same")
-    runs = [cell.run for cell in store.cells().values()]
-    algorithms, backends = ({run[name] for run in runs} for name in ("algorithm", "backend"))
-    found = hooks.prove(algorithms, backends, fingerprint, lambda: not hooks.asked_to_stop())
+    hooks.log("proving that the programs compute the same")
+    found = hooks.prove(proofs, fingerprint, lambda: not hooks.asked_to_stop())
     store.add_event("parity", {"code": fingerprint.get("code"), "levels": gate.LEVELS, "verdicts": found})
 
 

@@ -1,4 +1,4 @@
-"""The parity gate: a speed claim is made only for backends that were proven equal on the same code."""
+"""The parity gate: a speed is claimed only for a cell whose own program was proven equal to the oracle on this code."""
 
 import json
 import os
@@ -12,9 +12,10 @@ from typing import Any
 from benchback.measure import machine
 from benchback.measure.process import Tick, isolated
 from benchback.measure.record import digest
+from benchback.registry import BACKENDS
 
-LEVELS = ("L0", "L1", "L2")
-"""Levels checked: forward pass to twenty gradient steps against the oracle, which takes under a minute."""
+LEVELS = ("L0", "L1", "L2", "L3")
+"""Levels checked: from the forward pass to whole iterations against the oracle."""
 CODE = ("code", "python", "cpu")
 """Parts of a fingerprint, besides the versions, on which the numbers depend."""
 TIMEOUT_S = 1800.0
@@ -22,36 +23,23 @@ COMMAND = (sys.executable, "-m", "benchback.measure.parity_worker")
 
 
 def verdicts(
-    algorithms: Iterable[str],
-    backends: Iterable[str],
+    proofs: Iterable[str],
     fingerprint: Mapping[str, Any],
     tick: Tick = lambda: True,
     cache: Path | None = None,
 ) -> dict[str, str]:
-    """`algorithm/backend` -> `pass` or why not; measured once for each state of code, versions and processor."""
-    found = {}
-    for algorithm in sorted(set(algorithms)):
-        known = _known(algorithm, sorted(set(backends)), fingerprint, tick, cache or machine.cache_folder("parity"))
-        for backend in sorted(set(backends)):
-            found[f"{algorithm}/{backend}"] = known.get(backend, "not measured")
-    return found
-
-
-def _known(
-    algorithm: str, backends: Sequence[str], fingerprint: Mapping[str, Any], tick: Tick, cache: Path
-) -> dict[str, str]:
-    """Cached verdicts of these backends; missing ones are measured now."""
+    """Proof (see `Cell.proof`) -> `pass` or why not; measured once for each state of code, versions and processor."""
     relevant = {name: x for name, x in fingerprint.items() if name in CODE or name.startswith("version ")}
-    file = cache / f"{digest([algorithm, LEVELS, relevant])}.json"
+    file = (cache or machine.cache_folder("parity")) / f"{digest([LEVELS, relevant])}.json"
+    wanted = sorted(set(proofs))
     known = _remembered(file)
-    missing = [backend for backend in backends if backend not in known]
-    if not missing:
-        return known
-    found = measure(algorithm, missing, tick)
-    # A failure may be a passing fault of the machine; only passes are cached.
-    known |= {backend: verdict for backend, verdict in found.items() if verdict == "pass"}
-    machine.keep(file, json.dumps(known))
-    return known | found
+    missing = [proof for proof in wanted if proof not in known]
+    found = measure(missing, tick) if missing else {}
+    passed = {proof: verdict for proof, verdict in found.items() if verdict == "pass"}
+    if passed:
+        # A failure may be a passing fault of the machine; only passes are cached.
+        machine.keep(file, json.dumps(known | passed))
+    return {proof: (known | found).get(proof, "not measured") for proof in wanted}
 
 
 def _remembered(file: Path) -> dict[str, str]:
@@ -62,27 +50,43 @@ def _remembered(file: Path) -> dict[str, str]:
     return {name: x for name, x in known.items() if x == "pass"} if isinstance(known, dict) else {}
 
 
-def measure(algorithm: str, backends: Sequence[str], tick: Tick = lambda: True) -> dict[str, str]:
-    """The verdict of each backend that came to one. Nothing is timed, so all processors are used."""
-    count = min(len(backends), len(machine.allowed_processors()))
+def measure(proofs: Sequence[str], tick: Tick = lambda: True) -> dict[str, str]:
+    """The verdict of each proof that came to one. Nothing is timed, so all processors are used."""
     deadline = time.monotonic() + TIMEOUT_S
     variables = {**os.environ, **dict.fromkeys(machine.THREADS, "1")}
+    shares = shared_out(proofs, len(machine.allowed_processors()))
     with ExitStack() as stack:
-        workers = [stack.enter_context(isolated(COMMAND, variables)) for _ in range(count)]
-        for i, worker in enumerate(workers):
-            job = {"algorithm": algorithm, "backends": backends[i::count], "levels": LEVELS, "dtypes": ["float32"]}
-            worker.tell(json.dumps(job))
+        workers = [stack.enter_context(isolated(COMMAND, variables)) for _ in shares]
+        for worker, share in zip(workers, shares, strict=True):
+            worker.tell(json.dumps(share))
             worker.hang_up()
         for worker in workers:
             worker.listen(deadline, tick)
     return verdicts_of([row for worker in workers for message in worker.messages for row in message["rows"]])
 
 
+def shared_out(proofs: Sequence[str], count: int) -> list[list[str]]:
+    """The proofs in at most `count` shares that take about as long; in each, the longest are first."""
+    shares: list[list[str]] = [[] for _ in range(min(count, len(proofs)))]
+    for proof in sorted(proofs, key=_cost, reverse=True):
+        min(shares, key=lambda share: sum(map(_cost, share))).append(proof)
+    return shares
+
+
+def _cost(proof: str) -> float:
+    """How long a proof takes, roughly: torch compiles for three times as long as XLA."""
+    return 3.0 if BACKENDS[proof.split("/")[1]].family == "torch" else 1.0
+
+
 def verdicts_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Backend -> `pass`, or its last deviation beyond tolerance."""
-    found = {row["backend"]: "pass" for row in rows}
+    """Proof -> `pass`, its last deviation beyond tolerance, or why it could not be measured."""
+    found = {row["proof"]: "pass" for row in rows}
     for row in rows:
         if not row["ok"]:
-            size = "no number" if row["deviation"] is None else f"off by {row['deviation']:.1e}"
-            found[row["backend"]] = f"fail: {row['level']} {row['quantity']} {size}"
+            found[row["proof"]] = f"fail: {row['error']}" if "error" in row else f"fail: {_deviation(row)}"
     return found
+
+
+def _deviation(row: Mapping[str, Any]) -> str:
+    size = "no number" if row["deviation"] is None else f"off by {row['deviation']:.1e}"
+    return f"{row['level']} {row['quantity']} {size}"

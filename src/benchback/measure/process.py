@@ -74,8 +74,7 @@ def run_cell(
     """One training in a fresh process. `tick` is called a few times a second; False ends the run (Interrupted)."""
     with worker_variables(cell) as variables:
         job = Job(cell, seed, time.monotonic(), os.getpid())
-        pinned = cell.threads if cell.division == "matched" else None
-        ended = supervise(command, variables, json.dumps(job.to_dict()), timeout_s, tick, pinned)
+        ended = supervise(command, variables, json.dumps(job.to_dict()), timeout_s, tick, cell.threads)
     return with_record(ended, parse_record)
 
 

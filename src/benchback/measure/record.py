@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
+from benchback import registry
+from benchback.agent import Gradients
 from benchback.envs.names import CONTINUOUS, GYMNAX
 
 Timing = Literal["async", "sync"]
 """`async` synchronises the ends of a run only, `sync` before and after every rollout and update. They never mix."""
-Division = Literal["matched", "idiomatic"]
-"""`matched`: same maths, same sync points, same metrics fetched. `idiomatic`: each framework's best style."""
 Outcome = Literal["ok", "error", "signal", "timeout", "memory", "garbled", "interrupted"]
 """How an attempt ended: `error` is a non-zero exit, `signal` a crash or kill, `memory` the system's out-of-memory
 killer or an allocation failure, `garbled` a worker whose messages could not be parsed, `interrupted` the user."""
@@ -21,7 +21,7 @@ Kind = Literal["training", "peer", "operations"]
 """Which program runs a cell: `training` the worker, on a `Run`; `peer` a program of another library in a
 virtual environment of its own; `operations` one process per backend, run in turn."""
 
-EXECUTION = ("backend", "mode", "unit", "chunk")
+EXECUTION = ("backend", "mode", "unit", "chunk", "gradients")
 """Fields of a run that say how it is executed, not what is computed: the axes on which runs are compared."""
 
 
@@ -45,14 +45,17 @@ class Cell:
     timing: Timing = "async"
     threads: int = 1
     device: str = "cpu"
-    division: Division = "matched"
     twin: bool = False
     """A second copy of a cell: the A/A pair that every campaign carries."""
     kind: Kind = "training"
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able; a training does not name its kind, as in stores from before there were others."""
-        return {name: x for name, x in asdict(self).items() if (name, x) != ("kind", "training")}
+        # A field that stores once had: without it their cells would have other ids.
+        division = "idiomatic" if self.kind == "peer" else "matched"
+        return {name: x for name, x in asdict(self).items() if (name, x) != ("kind", "training")} | {
+            "division": division
+        }
 
     @cached_property
     def id(self) -> str:
@@ -74,13 +77,34 @@ class Cell:
     def variant(self) -> str:
         """Name of the implementation: `linen/jit/phase`, or a peer's name; the copy of an A/A pair has a prime.
 
-        An environment that has twins in other suites is gymnax's, or else gymnasium's, unless it says otherwise:
-        `pytorch/compile/phase on torch`.
+        Reordered gradients are named: `linen/jit/phase/reordered`. An environment that has twins in other suites is
+        gymnax's, or else gymnasium's, unless it says otherwise: `pytorch/compile/phase on torch`.
         """
         if self.kind != "training":
             return self.run["variant"]
         where = f" on {self.other_suite}" if self.other_suite else ""
-        return f"{self.run['backend']}/{self.run['mode']}/{self.unit}{where}" + ("'" if self.twin else "")
+        how = "" if self.gradients == "framework" else f"/{self.gradients}"
+        return f"{self.run['backend']}/{self.run['mode']}/{self.unit}{how}{where}" + ("'" if self.twin else "")
+
+    @property
+    def proof(self) -> str:
+        """What parity is proven for, e.g. `ppo/linen/jit/phase/mlp/float32/framework`; of a chunk any length."""
+        run = self.run
+        return "/".join(
+            (run["algorithm"], run["backend"], run["mode"], run["unit"], "mlp", run["dtype"], self.gradients)
+        )
+
+    @property
+    def gradients(self) -> Gradients:
+        """How gradients are computed; cells from before there was a choice reordered them where they could."""
+        return registry.stored_gradients(self.run)
+
+    @property
+    def proof(self) -> str:
+        """What must be proven before a speed of this cell is claimed: `ppo/linen/jit/phase/mlp/float32/framework`."""
+        run = self.run
+        names = [str(run[name]) for name in ("algorithm", "backend", "mode", "unit")]
+        return "/".join([*names, "mlp", str(run.get("dtype", "float32")), str(run.get("gradients", "framework"))])
 
     @property
     def unit(self) -> str:
@@ -97,7 +121,7 @@ class Cell:
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "Cell":
         """The inverse of `to_dict`."""
-        return cls(**fields)
+        return cls(**{name: x for name, x in fields.items() if name != "division"})
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from benchback import registry
+from benchback.agent import Gradients
 from benchback.errors import InputError
-from benchback.measure.record import Cell, Division, Kind, Timing, digest
+from benchback.measure.record import Cell, Kind, Timing, digest
 from benchback.run import Run, typed
 from benchback.run_dir import read_config
 
@@ -36,7 +37,7 @@ MOST_BYTES = 32 * 1024
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 LONGEST_LABEL = 100
 LONGEST_DESCRIPTION = 2000
-SETTINGS = ("timing", "threads", "device", "division")
+SETTINGS = ("timing", "threads", "device")
 """Fields of a cell that are not fields of its run; axes and `fixed` may set them too."""
 FOLDER = Path(__file__).parent / "studies"
 
@@ -214,9 +215,13 @@ def select(study: Study, index: int | None = None, start: int | None = None, cou
     return study if kept == known else replace(study, only=tuple(kept))
 
 
-def variants(backends: Sequence[str], units: Sequence[str] = ("phase",)) -> tuple[dict[str, str], ...]:
-    """Each backend in its best mode, in every of the units it has."""
-    return tuple({"backend": b, "mode": registry.BACKENDS[b].best, "unit": u} for b in backends for u in units)
+def variants(
+    backends: Sequence[str], units: Sequence[str] = ("phase",), gradients: Gradients = "framework"
+) -> tuple[dict[str, str], ...]:
+    """Each backend that can compute its gradients so in its best mode, in every of the units."""
+    specs = {name: registry.BACKENDS[name] for name in backends}
+    able = {name: spec.best for name, spec in specs.items() if gradients in spec.gradients}
+    return tuple({"backend": b, "mode": m, "unit": u, "gradients": gradients} for b, m in able.items() for u in units)
 
 
 def every_mode(without: Sequence[str] = ()) -> tuple[dict[str, str], ...]:
@@ -269,7 +274,7 @@ def _shortened(row: Mapping[str, Any], factor: float) -> dict[str, Any]:
 
 
 def _check_cell(settings: Mapping[str, Any], row: Mapping[str, Any], published: Any) -> None:
-    for name, choices in (("timing", Timing), ("device", Device), ("division", Division)):
+    for name, choices in (("timing", Timing), ("device", Device)):
         if name in settings:
             registry.choose(name, str(settings[name]), get_args(choices))
     threads = settings["threads"]

@@ -8,15 +8,15 @@ from typing import Any
 
 from benchback.errors import InputError
 from benchback.measure import schema
-from benchback.measure.connection import explained
+from benchback.measure.connection import explained, open_file
 from benchback.measure.policy import is_closed
 from benchback.measure.record import Attempt, Cell, Slot, canonical
 from benchback.measure.schema import Damaged
-from benchback.measure.store import Store, open_store
+from benchback.measure.store import Store
 
 # fmt: off
 COMPARED = frozenset({
-    "backend", "mode", "unit", "chunk", "versions", "bridged", "compiles", "compiles_to_initialise",
+    "backend", "mode", "unit", "chunk", "gradients", "versions", "bridged", "compiles", "compiles_to_initialise",
     "cached_files_after", "host_syncs_per_call", "transfers_per_call", "iterations_per_call",
     "config", "host_env", "env_transfers_per_call", "env_bytes_per_call", "env_share",
     "resting_cpu_share", "compiles_in_turns",
@@ -38,30 +38,45 @@ class Disagreement:
 def verify(path: Path) -> list[str]:
     """Every problem of a store, a line each; empty if it is sound. The file is not changed.
 
-    The content of rows is only checked if all checksums are right.
+    The content of rows is only checked if the file is sound and all checksums are right.
     """
+    problems: list[str] = []
     try:
-        with open_store(path, readonly=True) as store:
+        with Store(path, open_file(path, readonly=True, checked=False)) as store:
             with explained(path):
-                damage = list(_damage(store))
-            return damage or list(_contradictions(store))
+                problems.extend(_damage(store))
+            return problems or list(_contradictions(store))
     except (InputError, OSError) as error:
-        return [str(error)]
+        return [*problems, str(error)]
 
 
 def _damage(store: Store) -> Iterator[str]:
-    """Rows that are missing, refer to missing rows, or fail their checksum."""
-    for (finding,) in store.connection.execute("PRAGMA quick_check(10)").fetchall():
-        if finding != "ok":
-            yield f"the file is damaged: {finding}"
-    for table, key, parent, _ in store.connection.execute("PRAGMA foreign_key_check").fetchall():
-        yield f"{table} {key} belongs to a {parent} that is not there"
+    """What SQLite finds damaged, and rows that are missing, refer to missing rows, or fail their checksum."""
+    findings = schema.findings(store.connection)
+    yield from (f"the file is damaged: {finding}" for finding in findings)
+    rows = list(_damaged_rows(store))
+    yield from rows
+    if findings and rows:
+        yield "restore the store from a copy"
+    elif findings:
+        yield (
+            "every row is there and has its checksum: rebuild the indexes with "
+            f"`sqlite3 {store.path} REINDEX` and verify again, or restore the store from a copy"
+        )
+    else:
+        # Rows are looked up in an index, which must be sound.
+        for table, key, parent, _ in store.connection.execute("PRAGMA foreign_key_check").fetchall():
+            yield f"{table} {key} belongs to a {parent} that is not there"
+
+
+def _damaged_rows(store: Store) -> Iterator[str]:
+    """Rows that are missing or fail their checksum."""
     for table in schema.SEALED:
         try:
             schema.keys(store.connection, table)
         except Damaged as error:
             yield str(error)
-        for (key,) in store.connection.execute(f"SELECT id FROM {table} ORDER BY id").fetchall():
+        for (key,) in store.connection.execute(f"SELECT id FROM {table} NOT INDEXED ORDER BY id").fetchall():
             try:
                 schema.row_at(store.connection, table, key)
             except Damaged as error:
@@ -70,6 +85,7 @@ def _damage(store: Store) -> Iterator[str]:
 
 def _contradictions(store: Store) -> Iterator[str]:
     """Rows that contradict each other or must not be compared."""
+    store.campaign()
     cells, slots = store.cells(), store.slots()
     for name, cell in cells.items():
         if cell.id != name:

@@ -86,8 +86,8 @@ class Training:
         self.job, self.marks, self.samples = job, {}, {}
         self.mark("started")
         self.caches_before = cached_files()
-        self.run = run = Run.from_dict({**job.cell.run, "seed": job.seed})
-        make, self.backend = registry.load(run.algorithm, run.backend)
+        self.run = run = Run.from_dict({**job.cell.run, "gradients": job.cell.gradients, "seed": job.seed})
+        make, self.backend = registry.load(run.algorithm, run.backend, run.gradients)
         self.mark("imported")
         self.env = environment(run, run.config.num_envs)
         self.mark("env_built")
@@ -186,8 +186,8 @@ def execution(job: Job) -> dict[str, Any]:
     processors = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     return {
         **{name: job.cell.run[name] for name in ("backend", "mode", "unit")},
+        "gradients": job.cell.gradients,
         "timing": job.cell.timing,
-        "division": job.cell.division,
         "threads": job.cell.threads,
         "processors": len(processors),
         "seed": job.seed,

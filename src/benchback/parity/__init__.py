@@ -3,21 +3,29 @@
 - L0 initialisation and the forward pass: greedy actions, values and log-probabilities against the oracle;
 - L1 one gradient step: every metric, gradient, weight and moment against the oracle;
 - L2 twenty gradient steps on different minibatches against the oracle;
-- L3 whole updates against the oracle, and whole iterations: the JAX family must take equal actions;
-- L4 every mode and unit of a backend against its own mode `none` in unit `phase`.
+- L3 whole updates and whole iterations against the oracle, given the same noise and the same rows;
+- L4 every mode and unit of a backend against its own mode `none` in unit `phase`; and torch against the JAX family,
+  given the same noise and the same rows.
 
-L0 to L3 run in mode `none`, and L4 carries their result over to the others. `oracle.py` is the independent
-reference, `cases.py` has the test cases, `tolerance.py` the largest deviations allowed. Importing this
-package imports no framework; `measure` does. Each algorithm has a folder of its own.
+`measure` runs L0 to L3 on all cases in mode `none`, and L4 carries their result over to the others. `prove` runs L0
+to L3 in the mode and unit of a cell that is timed, compiled as it will be timed, on the cases that share its programs.
+`oracle.py` is the independent reference, `cases.py` has the test cases, `tolerance.py` the largest deviations allowed.
+Importing this package imports no framework; `measure` and `prove` do. Each algorithm has a folder of its own.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from benchback.parity.tolerance import TOLERANCE
 
+if TYPE_CHECKING:
+    from benchback.parity.subject import Subject
+
 LEVELS = ("L0", "L1", "L2", "L3", "L4")
+PROVEN = LEVELS[:-1]
+"""Levels of the proof of a cell."""
 DTYPES = ("float32", "float64")
 
 
@@ -44,18 +52,38 @@ def measure(
     backends: Sequence[str],
     dtypes: Sequence[str] = DTYPES,
     levels: Sequence[str] = LEVELS,
+    *,
+    mode: str = "none",
+    unit: str = "phase",
+    gradients: str = "framework",
 ) -> Iterator[Row]:
     """Largest deviation over all cases of every quantity at every level, backend by backend."""
-    from benchback.parity.subject import Subject, computing
+    from benchback.parity.subject import Subject
 
-    levels_of = import_module(f"benchback.parity.{algorithm}.levels").LEVELS
     for dtype in dtypes:
         agents = {}
-        for subject in [Subject(algorithm, backend, dtype, agents) for backend in backends]:
-            for level in levels:
-                # Collected before yielding: code between two yields would run in the caller's precision.
-                with computing(dtype, optimised=False):
-                    found = list(levels_of[level](subject))
-                for quantity, deviation in found:
-                    allowed = TOLERANCE[dtype][level][quantity.partition("/")[0]]
-                    yield Row(algorithm, subject.backend, level, quantity, dtype, deviation, allowed)
+        for backend in backends:
+            subject = Subject(algorithm, backend, dtype, agents, mode, unit, gradients)
+            yield from _rows(subject, levels, optimised=False)
+
+
+def prove(proof: str) -> Iterator[Row]:
+    """Deviations of a cell's program: `proof` is algorithm/backend/mode/unit/network/dtype/gradients."""
+    from benchback.parity.subject import Subject
+
+    algorithm, backend, mode, unit, _, dtype, gradients = proof.split("/")
+    subject = Subject(algorithm, backend, dtype, {}, mode, unit, gradients, thorough=False)
+    yield from _rows(subject, PROVEN, optimised=True)
+
+
+def _rows(subject: "Subject", levels: Sequence[str], *, optimised: bool) -> Iterator[Row]:
+    from benchback.parity.subject import computing
+
+    levels_of = import_module(f"benchback.parity.{subject.algorithm}.levels").LEVELS
+    for level in levels:
+        # Collected before yielding: code between two yields would run in the caller's precision.
+        with computing(subject.dtype, optimised=optimised):
+            found = list(levels_of[level](subject))
+        for quantity, deviation in found:
+            allowed = TOLERANCE[subject.dtype][level][quantity.partition("/")[0]]
+            yield Row(subject.algorithm, subject.backend, level, quantity, subject.dtype, deviation, allowed)

@@ -27,6 +27,14 @@ def successor(numpy: ModuleType, obs: Any, action: Any) -> Any:
     return 0.5 * numpy.roll(obs, 1, -1) + 0.5 * push
 
 
+def next_obs(batch: Any, noise: Any) -> Any:
+    """The observation after each step of a rollout in NumPy arrays, `[T, E, O]`: `noise` where an episode ended."""
+    import numpy
+
+    following = successor(numpy, batch.obs.astype(float), batch.action.astype(float))
+    return numpy.where((batch.terminated | batch.truncated)[..., None], noise, following)
+
+
 def make(num_envs: int, framework: Literal["jax", "torch"], kind: Literal["discrete", "box"] = "discrete") -> Env:
     """`num_envs` copies whose arrays are of `framework` and whose actions are of that kind."""
     env = _make(num_envs, Discrete(NUM_ACTIONS) if kind == "discrete" else BOX)

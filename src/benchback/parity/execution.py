@@ -32,7 +32,7 @@ def executions(
     chosen: Sequence[tuple[str, str]] | None = None,
 ) -> Iterator[Deviation]:
     """Deviations of every execution of the plan, or the selected ones, from mode `none` in unit `phase`."""
-    agent = subject.agent(config, kind)
+    agent = subject.plain(config, kind)
     reference = _trained(subject, agent)
     for mode, unit in plan(subject.spec) if chosen is None else chosen:
         try:

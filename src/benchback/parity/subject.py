@@ -9,9 +9,12 @@ import jax
 import numpy as np
 
 from benchback import registry
-from benchback.agent import Agent
+from benchback.agent import Agent, Gradients
 from benchback.backends import xla
 from benchback.parity import environment
+
+CHUNK = 2
+"""Iterations of a chunk: more than one, and more than one chunk in the iterations that are compared."""
 
 
 @contextmanager
@@ -26,26 +29,38 @@ def computing(dtype: str, *, optimised: bool) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Subject:
-    """One algorithm in one backend at one precision."""
+    """One algorithm in one backend at one precision, executed in one mode and unit."""
 
     algorithm: str
     backend: str
     dtype: str
-    agents: dict[tuple[str, Any, str], Agent]
-    """Cache of agents by backend, configuration and kind of actions, so that levels share compiled programs."""
+    agents: dict[tuple[Any, ...], Agent]
+    """Cache of agents by backend, execution, configuration and kind of actions: levels share compiled programs."""
+    mode: str = "none"
+    unit: str = "phase"
+    gradients: Gradients = "framework"
+    thorough: bool = True
+    """All cases; otherwise those that one configuration covers, so that each program is compiled once."""
 
     @property
     def spec(self) -> registry.Spec:
         """The registry entry of the backend."""
         return registry.BACKENDS[self.backend]
 
-    def agent(self, config: Any, kind: Literal["discrete", "box"] = "discrete") -> Agent:
-        """An agent in the parity environment, in mode `none` and unit `phase`."""
-        known = self.backend, config, kind
+    def plain(self, config: Any, kind: Literal["discrete", "box"] = "discrete") -> Agent:
+        """An agent in the parity environment, as its implementation makes it."""
+        known = self.backend, self.gradients, config, kind
         if known not in self.agents:
-            make, _ = registry.load(self.algorithm, self.backend)
+            make, _ = registry.load(self.algorithm, self.backend, self.gradients)
             env = environment.make(config.num_envs, self.spec.family, kind)
             self.agents[known] = make(replace(config, dtype=self.dtype), env)
+        return self.agents[known]
+
+    def agent(self, config: Any, kind: Literal["discrete", "box"] = "discrete") -> Agent:
+        """The agent in the mode and unit under test."""
+        known = self.backend, self.gradients, config, kind, self.mode, self.unit
+        if known not in self.agents:
+            self.agents[known] = self.execute(self.plain(config, kind), self.mode, self.unit, CHUNK)
         return self.agents[known]
 
     def execute(self, agent: Agent, mode: str, unit: str, length: int) -> Agent:

@@ -79,10 +79,10 @@ def fairness(source: Source) -> list[Figure]:
         "parity",
         7,
         "Parity",
-        "Whether each implementation computes the same numbers as a float64 oracle. Without a pass no speed "
-        "is claimed.",
+        "Whether each program computes the same numbers as a float64 oracle, compiled in its own mode and unit. "
+        "Without a pass no speed is claimed.",
         "parity",
-        {"implementation": "implementation", "verdict": "verdict", "levels": "levels", "code": "code"},
+        {"program": "program", "verdict": "verdict", "levels": "levels", "code": "code"},
     )
     columns = {"variant": "variant", "env": "env", "model": "model", "timing": "timing"}
     columns |= {name: name.replace("_", " ") for name in ledger_fields(source)}

@@ -48,6 +48,7 @@ def name_of(cell: Cell) -> str:
     backend, mode = cell.run["backend"], cell.run["mode"]
     extra = "" if cell.unit == "phase" else f", unit {cell.unit}"
     extra += f", {cell.other_suite} environments" if cell.other_suite else ""
+    extra += "" if cell.gradients == "framework" else f", {cell.gradients} gradients"
     title = BACKENDS[backend].title if backend in BACKENDS else backend
     return f"{title} ({mode}{extra})"
 
@@ -93,7 +94,7 @@ def _said(source: Source, claims: Sequence[Claim], setting: Setting) -> Said:
 
 
 def sentence(claim: Claim) -> str:
-    """`Flax NNX (jit) is 1.02x [1.01, 1.03] slower than Flax Linen (jit) in steady state, 36 cells, matched.`"""
+    """`Flax NNX (jit) is 1.02x [1.01, 1.03] slower than Flax Linen (jit) in steady state, 36 cells, 180 blocks.`"""
     mine, theirs, row = name_of(claim.subject), name_of(claim.rival), claim.overall
     remarks = remarks_text(row)
     if row.ratio is None:
@@ -101,7 +102,7 @@ def sentence(claim: Claim) -> str:
     ratio, low, high = row.ratio, row.low, row.high
     if row.verdict is None or low is None or high is None:
         return f"{mine} takes {ratio:.3g}x the time of {theirs} in steady state, without a verdict: {remarks}."
-    scope = f"{row.cells} cell{'s' if row.cells != 1 else ''}, {row.n} blocks, {claim.setting.division}"
+    scope = f"{row.cells} cell{'s' if row.cells != 1 else ''}, {row.n} blocks"
     scope += f" ({remarks})" if remarks else ""
     match row.verdict:
         case stats.Verdict.FASTER:

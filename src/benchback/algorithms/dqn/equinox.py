@@ -34,7 +34,7 @@ from benchback.algorithms.episodes import episode_metrics
 from benchback.algorithms.offpolicy import Transition, nan_metrics, to_experience, to_transition
 from benchback.backends import xla
 from benchback.backends.equinox import LAYOUT, MLP
-from benchback.backends.kernel_gradients import fast_gradients
+from benchback.backends.kernel_gradients import Gradients
 from benchback.envs.interface import Env, EnvState
 from benchback.math import jax as math
 
@@ -44,8 +44,8 @@ class QNetwork(eqx.Module):
 
     critic: MLP
 
-    def __init__(self, sizes: tuple[int, ...], dtype: jnp.dtype, key: Key[Array, ""]):
-        self.critic = MLP(sizes, 1.0, dtype, key, "relu")
+    def __init__(self, sizes: tuple[int, ...], dtype: jnp.dtype, key: Key[Array, ""], gradients: Gradients):
+        self.critic = MLP(sizes, 1.0, dtype, key, "relu", gradients)
 
     def __call__(self, obs: Shaped[Array, "*O"]) -> Float[Array, "A"]:
         return self.critic(obs)
@@ -63,7 +63,7 @@ class State(NamedTuple):
     hyper: HyperParameters[Hyper]
 
 
-def make(config: Config, env: Env) -> Agent:
+def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
     dtype = xla.dtype(config.dtype)
     sizes = (env.observation_size, *config.hidden, env.actions.size)
     optimiser = math.adam(
@@ -76,7 +76,7 @@ def make(config: Config, env: Env) -> Agent:
     def init(key: Key[Array, ""], hyper: Hyper) -> State:
         hyper = xla.as_data(hyper, dtype)
         key, model_key, env_key = jax.random.split(key, 3)
-        model = QNetwork(sizes, dtype, model_key)
+        model = QNetwork(sizes, dtype, model_key, gradients)
         adam = optimiser.init(eqx.filter(model, eqx.is_array))
         target = jax.tree.map(jnp.copy, model)
         env_state = env.reset(env_key)
@@ -104,7 +104,7 @@ def make(config: Config, env: Env) -> Agent:
         next_value = jax.vmap(state.target)(minibatch.next_obs)
 
         def objective(model: QNetwork) -> tuple[Float[Array, ""], Metrics]:
-            value = fast_gradients(jax.vmap(model))(minibatch.obs)
+            value = jax.vmap(model)(minibatch.obs)
             selecting_value = jax.vmap(model)(minibatch.next_obs) if config.double else next_value
             target = td_target(math, next_value, selecting_value, minibatch, state.hyper)
             return dqn_loss(math, value, target, minibatch)

@@ -1,6 +1,5 @@
 """DQN in Haiku: functions with modules inside, transformed into pure functions."""
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import haiku as hk
@@ -35,16 +34,16 @@ from benchback.algorithms.episodes import episode_metrics
 from benchback.algorithms.offpolicy import Transition, nan_metrics, to_experience, to_transition
 from benchback.backends import xla
 from benchback.backends.haiku import LAYOUT, MLP
-from benchback.backends.kernel_gradients import fast_gradients
+from benchback.backends.kernel_gradients import Gradients
 from benchback.envs.interface import Env, EnvState
 from benchback.math import jax as math
 
 
-def q_network(hidden: tuple[int, ...], num_actions: int, dtype: jnp.dtype) -> hk.Transformed:
+def q_network(hidden: tuple[int, ...], num_actions: int, dtype: jnp.dtype, gradients: Gradients) -> hk.Transformed:
     """Q-network: the value of each action."""
 
     def q_values(obs: Shaped[Array, "B *O"]) -> Float[Array, "B A"]:
-        return MLP(hidden, num_actions, 1.0, dtype, name="critic", activation="relu")(obs)
+        return MLP(hidden, num_actions, 1.0, dtype, name="critic", activation="relu", gradients=gradients)(obs)
 
     return hk.without_apply_rng(hk.transform(q_values))
 
@@ -61,9 +60,9 @@ class State(NamedTuple):
     hyper: HyperParameters[Hyper]
 
 
-def make(config: Config, env: Env) -> Agent:
+def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
     dtype = xla.dtype(config.dtype)
-    model = q_network(config.hidden, env.actions.size, dtype)
+    model = q_network(config.hidden, env.actions.size, dtype, gradients)
     optimiser = math.adam(
         anneal=config.anneal,
         steps_per_iteration=config.updates_per_iteration,
@@ -101,7 +100,7 @@ def make(config: Config, env: Env) -> Agent:
         next_value = model.apply(state.target, minibatch.next_obs)
 
         def objective(params: hk.Params) -> tuple[Float[Array, ""], Metrics]:
-            value = fast_gradients(partial(model.apply, params))(minibatch.obs)
+            value = model.apply(params, minibatch.obs)
             selecting_value = model.apply(params, minibatch.next_obs) if config.double else next_value
             target = td_target(math, next_value, selecting_value, minibatch, state.hyper)
             return dqn_loss(math, value, target, minibatch)

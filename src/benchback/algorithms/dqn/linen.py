@@ -1,6 +1,5 @@
 """DQN in Flax Linen: pure functions over a tuple of pytrees."""
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -34,7 +33,7 @@ from benchback.algorithms.dqn.loss import (
 from benchback.algorithms.episodes import episode_metrics
 from benchback.algorithms.offpolicy import Transition, nan_metrics, to_experience, to_transition
 from benchback.backends import xla
-from benchback.backends.kernel_gradients import fast_gradients
+from benchback.backends.kernel_gradients import Gradients
 from benchback.backends.linen import LAYOUT, MLP
 from benchback.envs.interface import Env, EnvState
 from benchback.math import jax as math
@@ -46,9 +45,10 @@ class QNetwork(nn.Module):
     hidden: tuple[int, ...]
     num_actions: int
     dtype: jnp.dtype
+    gradients: Gradients
 
     def setup(self) -> None:
-        self.critic = MLP(self.hidden, self.num_actions, 1.0, self.dtype, "relu")
+        self.critic = MLP(self.hidden, self.num_actions, 1.0, self.dtype, "relu", self.gradients)
 
     def __call__(self, obs: Shaped[Array, "B *O"]) -> Float[Array, "B A"]:
         return self.critic(obs)
@@ -66,9 +66,9 @@ class State(NamedTuple):
     hyper: HyperParameters[Hyper]
 
 
-def make(config: Config, env: Env) -> Agent:
+def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
     dtype = xla.dtype(config.dtype)
-    model = QNetwork(config.hidden, env.actions.size, dtype)
+    model = QNetwork(config.hidden, env.actions.size, dtype, gradients)
     optimiser = math.adam(
         anneal=config.anneal,
         steps_per_iteration=config.updates_per_iteration,
@@ -109,7 +109,7 @@ def make(config: Config, env: Env) -> Agent:
         next_value = q_values(state.target, minibatch.next_obs)
 
         def objective(params: Any) -> tuple[Float[Array, ""], Metrics]:
-            value = fast_gradients(partial(q_values, params))(minibatch.obs)
+            value = q_values(params, minibatch.obs)
             selecting_value = q_values(params, minibatch.next_obs) if config.double else next_value
             target = td_target(math, next_value, selecting_value, minibatch, state.hyper)
             return dqn_loss(math, value, target, minibatch)

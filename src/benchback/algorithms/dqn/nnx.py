@@ -34,7 +34,7 @@ from benchback.algorithms.episodes import episode_metrics
 from benchback.algorithms.offpolicy import Transition, nan_metrics, to_experience, to_transition
 from benchback.backends import nnx as backend
 from benchback.backends import xla
-from benchback.backends.kernel_gradients import fast_gradients
+from benchback.backends.kernel_gradients import Gradients
 from benchback.backends.nnx import MLP
 from benchback.envs.interface import Env, EnvState
 from benchback.math import jax as math
@@ -44,9 +44,16 @@ class QNetwork(nnx.Module):
     """Q-network: the value of each action."""
 
     def __init__(
-        self, inputs: int, hidden: tuple[int, ...], num_actions: int, dtype: jnp.dtype, *, rngs: nnx.Rngs
+        self,
+        inputs: int,
+        hidden: tuple[int, ...],
+        num_actions: int,
+        dtype: jnp.dtype,
+        gradients: Gradients,
+        *,
+        rngs: nnx.Rngs,
     ) -> None:
-        self.critic = MLP(inputs, hidden, num_actions, 1.0, dtype, "relu", rngs=rngs)
+        self.critic = MLP(inputs, hidden, num_actions, 1.0, dtype, "relu", gradients, rngs=rngs)
 
     def __call__(self, obs: Shaped[Array, "B *O"]) -> Float[Array, "B A"]:
         return self.critic(obs)
@@ -86,7 +93,7 @@ class State(nnx.Pytree):
         self.hyper = nnx.Variable(hyper)
 
 
-def make(config: Config, env: Env) -> Agent:
+def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
     dtype = xla.dtype(config.dtype)
     optimiser = math.adam(
         anneal=config.anneal,
@@ -99,7 +106,7 @@ def make(config: Config, env: Env) -> Agent:
         hyper = xla.as_data(hyper, dtype)
         key, model_key, env_key = jax.random.split(key, 3)
         rngs = nnx.Rngs(params=model_key)
-        model = QNetwork(env.observation_size, config.hidden, env.actions.size, dtype, rngs=rngs)
+        model = QNetwork(env.observation_size, config.hidden, env.actions.size, dtype, gradients, rngs=rngs)
         adam = nnx.Optimizer(model, optimiser, wrt=nnx.Param)
         env_state = env.reset(env_key)
         obs, zero = env_state.obs[0], jnp.zeros((), dtype)
@@ -131,7 +138,7 @@ def make(config: Config, env: Env) -> Agent:
         next_value = state.target(minibatch.next_obs)
 
         def objective(model: QNetwork) -> tuple[Float[Array, ""], Metrics]:
-            value = fast_gradients(model)(minibatch.obs)
+            value = model(minibatch.obs)
             selecting_value = model(minibatch.next_obs) if config.double else next_value
             target = td_target(math, next_value, selecting_value, minibatch, hyper)
             return dqn_loss(math, value, target, minibatch)

@@ -1,6 +1,5 @@
 """DQN in plain JAX: parameters are lists of dictionaries, a layer is two lines."""
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -33,7 +32,7 @@ from benchback.algorithms.dqn.loss import (
 from benchback.algorithms.episodes import episode_metrics
 from benchback.algorithms.offpolicy import Transition, nan_metrics, to_experience, to_transition
 from benchback.backends import xla
-from benchback.backends.kernel_gradients import fast_gradients
+from benchback.backends.kernel_gradients import Gradients
 from benchback.backends.purejax import LAYOUT, Layers, init_mlp, mlp
 from benchback.envs.interface import Env, EnvState
 from benchback.math import jax as math
@@ -45,8 +44,8 @@ class QNetwork(NamedTuple):
     critic: Layers
 
 
-def q_values(params: QNetwork, obs: Shaped[Array, "B *O"]) -> Float[Array, "B A"]:
-    return mlp(params.critic, obs, "relu")
+def q_values(params: QNetwork, obs: Shaped[Array, "B *O"], gradients: Gradients = "framework") -> Float[Array, "B A"]:
+    return mlp(params.critic, obs, "relu", gradients)
 
 
 class State(NamedTuple):
@@ -61,7 +60,7 @@ class State(NamedTuple):
     hyper: HyperParameters[Hyper]
 
 
-def make(config: Config, env: Env) -> Agent:
+def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
     dtype = xla.dtype(config.dtype)
     sizes = (env.observation_size, *config.hidden, env.actions.size)
     optimiser = math.adam(
@@ -101,7 +100,7 @@ def make(config: Config, env: Env) -> Agent:
         next_value = q_values(state.target, minibatch.next_obs)
 
         def objective(params: QNetwork) -> tuple[Float[Array, ""], Metrics]:
-            value = fast_gradients(partial(q_values, params))(minibatch.obs)
+            value = q_values(params, minibatch.obs, gradients)
             selecting_value = q_values(params, minibatch.next_obs) if config.double else next_value
             target = td_target(math, next_value, selecting_value, minibatch, state.hyper)
             return dqn_loss(math, value, target, minibatch)

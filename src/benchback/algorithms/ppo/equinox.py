@@ -22,7 +22,7 @@ from benchback.algorithms.ppo.config import Config, Hyper
 from benchback.algorithms.ppo.loss import Minibatch, make_training_batch, ppo_loss
 from benchback.backends import xla
 from benchback.backends.equinox import LAYOUT, ActorCritic
-from benchback.backends.kernel_gradients import fast_gradients
+from benchback.backends.kernel_gradients import Gradients
 from benchback.envs.interface import Env, EnvState, Step
 from benchback.math import jax as math
 
@@ -37,7 +37,7 @@ class State(NamedTuple):
     hyper: HyperParameters[Hyper]
 
 
-def make(config: Config, env: Env) -> Agent:
+def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
     dtype = xla.dtype(config.dtype)
     distribution = action_distribution(math, env.actions)
     optimiser = math.adam(
@@ -48,7 +48,7 @@ def make(config: Config, env: Env) -> Agent:
         hyper = xla.as_data(hyper, dtype)
         key, model_key, env_key = jax.random.split(key, 3)
         log_std = None if env.actions.kind == "discrete" else hyper.initial_log_std
-        model = ActorCritic(env.observation_size, config.hidden, env.actions.size, dtype, log_std, model_key)
+        model = ActorCritic(env.observation_size, config.hidden, env.actions.size, dtype, log_std, model_key, gradients)
         adam = optimiser.init(eqx.filter(model, eqx.is_array))
         normaliser = init_normaliser(math, config, env.observation_shape, dtype)
         count = jnp.zeros((), jnp.int32)
@@ -85,7 +85,7 @@ def make(config: Config, env: Env) -> Agent:
 
     def learn(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
         def objective(model: ActorCritic) -> tuple[Float[Array, ""], Metrics]:
-            policy_params, value = fast_gradients(jax.vmap(model))(minibatch.obs)
+            policy_params, value = jax.vmap(model)(minibatch.obs)
             return ppo_loss(math, distribution, policy_params, value, minibatch, state.hyper, config)
 
         gradient, metrics = eqx.filter_grad(objective, has_aux=True)(state.model)

@@ -1,6 +1,5 @@
 """PPO in Haiku: functions with modules inside, transformed into pure functions."""
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import haiku as hk
@@ -23,7 +22,7 @@ from benchback.algorithms.ppo.config import Config, Hyper
 from benchback.algorithms.ppo.loss import Minibatch, make_training_batch, ppo_loss
 from benchback.backends import xla
 from benchback.backends.haiku import LAYOUT, actor_critic, with_log_std
-from benchback.backends.kernel_gradients import fast_gradients
+from benchback.backends.kernel_gradients import Gradients
 from benchback.envs.interface import Env, EnvState, Step
 from benchback.math import jax as math
 
@@ -38,10 +37,12 @@ class State(NamedTuple):
     hyper: HyperParameters[Hyper]
 
 
-def make(config: Config, env: Env) -> Agent:
+def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
     dtype = xla.dtype(config.dtype)
     distribution = action_distribution(math, env.actions)
-    model = actor_critic(config.hidden, env.actions.size, dtype, continuous=env.actions.kind == "box")
+    model = actor_critic(
+        config.hidden, env.actions.size, dtype, continuous=env.actions.kind == "box", gradients=gradients
+    )
     optimiser = math.adam(
         anneal=config.anneal, steps_per_iteration=config.updates_per_iteration, num_iterations=config.num_iterations
     )
@@ -86,7 +87,7 @@ def make(config: Config, env: Env) -> Agent:
 
     def learn(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
         def objective(params: hk.Params) -> tuple[Float[Array, ""], Metrics]:
-            policy_params, value = fast_gradients(partial(model.apply, params))(minibatch.obs)
+            policy_params, value = model.apply(params, minibatch.obs)
             return ppo_loss(math, distribution, policy_params, value, minibatch, state.hyper, config)
 
         gradient, metrics = jax.grad(objective, has_aux=True)(state.params)

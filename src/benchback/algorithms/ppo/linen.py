@@ -1,6 +1,5 @@
 """PPO in Flax Linen: pure functions over a tuple of pytrees."""
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -21,7 +20,7 @@ from benchback.algorithms.onpolicy import Transition, action_distribution, boots
 from benchback.algorithms.ppo.config import Config, Hyper
 from benchback.algorithms.ppo.loss import Minibatch, make_training_batch, ppo_loss
 from benchback.backends import xla
-from benchback.backends.kernel_gradients import fast_gradients
+from benchback.backends.kernel_gradients import Gradients
 from benchback.backends.linen import LAYOUT, ActorCritic, with_log_std
 from benchback.envs.interface import Env, EnvState, Step
 from benchback.math import jax as math
@@ -37,10 +36,12 @@ class State(NamedTuple):
     hyper: HyperParameters[Hyper]
 
 
-def make(config: Config, env: Env) -> Agent:
+def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
     dtype = xla.dtype(config.dtype)
     distribution = action_distribution(math, env.actions)
-    model = ActorCritic(config.hidden, env.actions.size, dtype, continuous=env.actions.kind == "box")
+    model = ActorCritic(
+        config.hidden, env.actions.size, dtype, continuous=env.actions.kind == "box", gradients=gradients
+    )
     optimiser = math.adam(
         anneal=config.anneal, steps_per_iteration=config.updates_per_iteration, num_iterations=config.num_iterations
     )
@@ -91,7 +92,7 @@ def make(config: Config, env: Env) -> Agent:
 
     def learn(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
         def objective(params: Any) -> tuple[Float[Array, ""], Metrics]:
-            policy_params, value = fast_gradients(partial(model.apply, {"params": params}))(minibatch.obs)
+            policy_params, value = model.apply({"params": params}, minibatch.obs)
             return ppo_loss(math, distribution, policy_params, value, minibatch, state.hyper, config)
 
         gradient, metrics = jax.grad(objective, has_aux=True)(state.params)

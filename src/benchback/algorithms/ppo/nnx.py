@@ -22,7 +22,7 @@ from benchback.algorithms.ppo.config import Config, Hyper
 from benchback.algorithms.ppo.loss import Minibatch, make_training_batch, ppo_loss
 from benchback.backends import nnx as backend
 from benchback.backends import xla
-from benchback.backends.kernel_gradients import fast_gradients
+from benchback.backends.kernel_gradients import Gradients
 from benchback.backends.nnx import ActorCritic
 from benchback.envs.interface import Env, EnvState, Step
 from benchback.math import jax as math
@@ -57,7 +57,7 @@ class State(nnx.Pytree):
         self.hyper = nnx.Variable(hyper)
 
 
-def make(config: Config, env: Env) -> Agent:
+def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
     dtype = xla.dtype(config.dtype)
     distribution = action_distribution(math, env.actions)
     optimiser = math.adam(
@@ -69,7 +69,7 @@ def make(config: Config, env: Env) -> Agent:
         key, model_key, env_key = jax.random.split(key, 3)
         log_std = None if env.actions.kind == "discrete" else hyper.initial_log_std
         rngs = nnx.Rngs(params=model_key)
-        model = ActorCritic(env.observation_size, config.hidden, env.actions.size, dtype, log_std, rngs=rngs)
+        model = ActorCritic(env.observation_size, config.hidden, env.actions.size, dtype, log_std, gradients, rngs=rngs)
         adam = nnx.Optimizer(model, optimiser, wrt=nnx.Param)
         normaliser = init_normaliser(math, config, env.observation_shape, dtype)
         return State(model, adam, normaliser, env.reset(env_key), key, hyper)
@@ -112,7 +112,7 @@ def make(config: Config, env: Env) -> Agent:
         hyper = state.hyper.get_value()
 
         def objective(model: ActorCritic) -> tuple[Float[Array, ""], Metrics]:
-            policy_params, value = fast_gradients(model)(minibatch.obs)
+            policy_params, value = model(minibatch.obs)
             return ppo_loss(math, distribution, policy_params, value, minibatch, hyper, config)
 
         gradient, metrics = nnx.grad(objective, has_aux=True)(state.model)

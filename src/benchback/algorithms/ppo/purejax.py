@@ -1,6 +1,5 @@
 """PPO in plain JAX: parameters are lists of dictionaries, a layer is two lines."""
 
-from functools import partial
 from typing import Any, NamedTuple, cast
 
 import jax
@@ -21,7 +20,7 @@ from benchback.algorithms.onpolicy import Transition, action_distribution, boots
 from benchback.algorithms.ppo.config import Config, Hyper
 from benchback.algorithms.ppo.loss import Minibatch, make_training_batch, ppo_loss
 from benchback.backends import xla
-from benchback.backends.kernel_gradients import fast_gradients
+from benchback.backends.kernel_gradients import Gradients
 from benchback.backends.purejax import LAYOUT, ActorCritic, init_actor_critic, policy, value
 from benchback.envs.interface import Env, EnvState, Step
 from benchback.math import jax as math
@@ -37,7 +36,7 @@ class State(NamedTuple):
     hyper: HyperParameters[Hyper]
 
 
-def make(config: Config, env: Env) -> Agent:
+def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
     dtype = xla.dtype(config.dtype)
     distribution = action_distribution(math, env.actions)
     optimiser = math.adam(
@@ -83,12 +82,10 @@ def make(config: Config, env: Env) -> Agent:
         return jnp.zeros(obs.shape[:2], dtype)
 
     def learn(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
-        def forward(params: ActorCritic, obs: Shaped[Array, "B *O"]) -> tuple[Float[Array, "B P"], Float[Array, "B"]]:
-            return policy(params, obs), value(params, obs)
-
         def objective(params: ActorCritic) -> tuple[Float[Array, ""], Metrics]:
-            policy_params, value = fast_gradients(partial(forward, params))(minibatch.obs)
-            return ppo_loss(math, distribution, policy_params, value, minibatch, state.hyper, config)
+            policy_params = policy(params, minibatch.obs, gradients)
+            new_value = value(params, minibatch.obs, gradients)
+            return ppo_loss(math, distribution, policy_params, new_value, minibatch, state.hyper, config)
 
         gradient, metrics = jax.grad(objective, has_aux=True)(state.params)
         step, adam = optimiser.update(gradient, state.adam, count=state.adam_count, hyper=state.hyper)

@@ -1,6 +1,5 @@
 """TD3 in Equinox: the model is a pytree, called on one sample and vmapped over the batch."""
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -36,7 +35,7 @@ from benchback.algorithms.td3.loss import (
 )
 from benchback.backends import xla
 from benchback.backends.equinox import LAYOUT, MLP
-from benchback.backends.kernel_gradients import fast_gradients
+from benchback.backends.kernel_gradients import Gradients
 from benchback.envs.interface import Env, EnvState
 from benchback.math import jax as math
 
@@ -51,11 +50,19 @@ class ActorCritic(eqx.Module):
     critic1: MLP
     critic2: MLP
 
-    def __init__(self, inputs: int, hidden: tuple[int, ...], num_actions: int, dtype: jnp.dtype, key: Key[Array, ""]):
+    def __init__(
+        self,
+        inputs: int,
+        hidden: tuple[int, ...],
+        num_actions: int,
+        dtype: jnp.dtype,
+        key: Key[Array, ""],
+        gradients: Gradients,
+    ):
         keys = jax.random.split(key, 3)
-        self.actor = MLP((inputs, *hidden, num_actions), 0.01, dtype, keys[0], "relu")
-        self.critic1 = MLP((inputs + num_actions, *hidden, 1), 1.0, dtype, keys[1], "relu")
-        self.critic2 = MLP((inputs + num_actions, *hidden, 1), 1.0, dtype, keys[2], "relu")
+        self.actor = MLP((inputs, *hidden, num_actions), 0.01, dtype, keys[0], "relu", gradients)
+        self.critic1 = MLP((inputs + num_actions, *hidden, 1), 1.0, dtype, keys[1], "relu", gradients)
+        self.critic2 = MLP((inputs + num_actions, *hidden, 1), 1.0, dtype, keys[2], "relu", gradients)
 
     def values(self, obs: Shaped[Array, "*O"], action: Float[Array, "A"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
         inputs = jnp.concatenate([obs.reshape(-1), action])
@@ -83,7 +90,7 @@ class State(NamedTuple):
     hyper: HyperParameters[Hyper]
 
 
-def make(config: Config, env: Env) -> Agent:
+def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
     dtype = xla.dtype(config.dtype)
     bounds = action_bounds(math, env, dtype)
     actor_optimiser = math.adam(clip=False, rate="actor_learning_rate")
@@ -92,7 +99,7 @@ def make(config: Config, env: Env) -> Agent:
     def init(key: Key[Array, ""], hyper: Hyper) -> State:
         hyper = xla.as_data(hyper, dtype)
         key, model_key, env_key = jax.random.split(key, 3)
-        model = ActorCritic(env.observation_size, config.hidden, env.actions.size, dtype, model_key)
+        model = ActorCritic(env.observation_size, config.hidden, env.actions.size, dtype, model_key, gradients)
         env_state = env.reset(env_key)
         obs, zero = env_state.obs[0], jnp.zeros((), dtype)
         row = Experience(obs, jnp.zeros(env.actions.size, dtype), zero, obs, zero.astype(jnp.bool_))
@@ -138,7 +145,7 @@ def make(config: Config, env: Env) -> Agent:
         target = td_target(state.target, minibatch, state.hyper)
 
         def objective(model: ActorCritic) -> tuple[Float[Array, ""], Metrics]:
-            return critic_loss(fast_gradients(jax.vmap(model.values))(minibatch.obs, minibatch.action), target)
+            return critic_loss(jax.vmap(model.values)(minibatch.obs, minibatch.action), target)
 
         critics = select(state.model, CRITICS)
         gradient, metrics = eqx.filter_grad(objective, has_aux=True)(critics)
@@ -154,7 +161,7 @@ def make(config: Config, env: Env) -> Agent:
 
     def policy_step(state: State, obs: Shaped[Array, "B *O"]) -> tuple[State, Metrics]:
         def objective(model: ActorCritic) -> tuple[Float[Array, ""], Metrics]:
-            action = fast_gradients(partial(policy, model))(obs)
+            action = policy(model, obs)
             return actor_loss(jax.vmap(state.model.value)(obs, action))
 
         actor, count = select(state.model, ACTOR), state.actor_adam_count

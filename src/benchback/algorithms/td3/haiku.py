@@ -1,6 +1,5 @@
 """TD3 in Haiku: functions with modules inside, transformed into pure functions."""
 
-from functools import partial
 from typing import Any, NamedTuple, cast
 
 import haiku as hk
@@ -36,7 +35,7 @@ from benchback.algorithms.td3.loss import (
 )
 from benchback.backends import xla
 from benchback.backends.haiku import LAYOUT, MLP
-from benchback.backends.kernel_gradients import fast_gradients
+from benchback.backends.kernel_gradients import Gradients
 from benchback.envs.interface import Env, EnvState
 from benchback.math import jax as math
 
@@ -53,16 +52,16 @@ class ActorCritic(NamedTuple):
     value: Any
 
 
-def actor_critic(hidden: tuple[int, ...], num_actions: int, dtype: jnp.dtype) -> ActorCritic:
+def actor_critic(hidden: tuple[int, ...], num_actions: int, dtype: jnp.dtype, gradients: Gradients) -> ActorCritic:
     def policy(obs: Shaped[Array, "B *O"]) -> Float[Array, "B A"]:
-        return MLP(hidden, num_actions, 0.01, dtype, name="actor", activation="relu")(obs)
+        return MLP(hidden, num_actions, 0.01, dtype, name="actor", activation="relu", gradients=gradients)(obs)
 
     def values(obs: Shaped[Array, "B *O"], action: Float[Array, "B A"]) -> tuple[Float[Array, "B"], Float[Array, "B"]]:
         return value(obs, action, "critic1"), value(obs, action, "critic2")
 
     def value(obs: Shaped[Array, "B *O"], action: Float[Array, "B A"], tower: str = "critic1") -> Float[Array, "B"]:
         inputs = jnp.concatenate([obs.reshape(len(obs), -1), action], -1)
-        return MLP(hidden, 1, 1.0, dtype, name=tower, activation="relu")(inputs).squeeze(-1)
+        return MLP(hidden, 1, 1.0, dtype, name=tower, activation="relu", gradients=gradients)(inputs).squeeze(-1)
 
     def forward(obs: Shaped[Array, "B *O"], action: Float[Array, "B A"]) -> tuple[Any, ...]:
         return policy(obs), values(obs, action)
@@ -89,10 +88,10 @@ class State(NamedTuple):
     hyper: HyperParameters[Hyper]
 
 
-def make(config: Config, env: Env) -> Agent:
+def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
     dtype = xla.dtype(config.dtype)
     bounds = action_bounds(math, env, dtype)
-    model = actor_critic(config.hidden, env.actions.size, dtype)
+    model = actor_critic(config.hidden, env.actions.size, dtype, gradients)
     actor_optimiser = math.adam(clip=False, rate="actor_learning_rate")
     critic_optimiser = math.adam(clip=False, rate="critic_learning_rate")
 
@@ -145,7 +144,7 @@ def make(config: Config, env: Env) -> Agent:
         target = td_target(state.target, minibatch, state.hyper)
 
         def objective(params: hk.Params) -> tuple[Float[Array, ""], Metrics]:
-            return critic_loss(fast_gradients(partial(model.values, params))(minibatch.obs, minibatch.action), target)
+            return critic_loss(model.values(params, minibatch.obs, minibatch.action), target)
 
         critics = select(state.params, CRITICS)
         gradient, metrics = jax.grad(objective, has_aux=True)(critics)
@@ -161,7 +160,7 @@ def make(config: Config, env: Env) -> Agent:
 
     def policy_step(state: State, obs: Shaped[Array, "B *O"]) -> tuple[State, Metrics]:
         def objective(params: hk.Params) -> tuple[Float[Array, ""], Metrics]:
-            action = fast_gradients(partial(policy, params))(obs)
+            action = policy(params, obs)
             return actor_loss(model.value(state.params, obs, action))
 
         actor, count = select(state.params, ACTOR), state.actor_adam_count

@@ -1,6 +1,5 @@
 """TD3 in Flax Linen: pure functions over a tuple of pytrees."""
 
-from functools import partial
 from typing import Any, NamedTuple, cast
 
 import jax
@@ -35,7 +34,7 @@ from benchback.algorithms.td3.loss import (
     mean_metrics,
 )
 from benchback.backends import xla
-from benchback.backends.kernel_gradients import fast_gradients
+from benchback.backends.kernel_gradients import Gradients
 from benchback.backends.linen import LAYOUT, MLP
 from benchback.envs.interface import Env, EnvState
 from benchback.math import jax as math
@@ -51,11 +50,12 @@ class ActorCritic(nn.Module):
     hidden: tuple[int, ...]
     num_actions: int
     dtype: jnp.dtype
+    gradients: Gradients
 
     def setup(self) -> None:
-        self.actor = MLP(self.hidden, self.num_actions, 0.01, self.dtype, "relu")
-        self.critic1 = MLP(self.hidden, 1, 1.0, self.dtype, "relu")
-        self.critic2 = MLP(self.hidden, 1, 1.0, self.dtype, "relu")
+        self.actor = MLP(self.hidden, self.num_actions, 0.01, self.dtype, "relu", self.gradients)
+        self.critic1 = MLP(self.hidden, 1, 1.0, self.dtype, "relu", self.gradients)
+        self.critic2 = MLP(self.hidden, 1, 1.0, self.dtype, "relu", self.gradients)
 
     def __call__(self, obs: Shaped[Array, "B *O"], action: Float[Array, "B A"]) -> tuple[Any, ...]:
         return self.policy(obs), self.values(obs, action)
@@ -92,10 +92,10 @@ class State(NamedTuple):
     hyper: HyperParameters[Hyper]
 
 
-def make(config: Config, env: Env) -> Agent:
+def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
     dtype = xla.dtype(config.dtype)
     bounds = action_bounds(math, env, dtype)
-    model = ActorCritic(config.hidden, env.actions.size, dtype)
+    model = ActorCritic(config.hidden, env.actions.size, dtype, gradients)
     actor_optimiser = math.adam(clip=False, rate="actor_learning_rate")
     critic_optimiser = math.adam(clip=False, rate="critic_learning_rate")
 
@@ -156,7 +156,7 @@ def make(config: Config, env: Env) -> Agent:
         target = td_target(state.target, minibatch, state.hyper)
 
         def objective(params: Params) -> tuple[Float[Array, ""], Metrics]:
-            return critic_loss(fast_gradients(partial(values, params))(minibatch.obs, minibatch.action), target)
+            return critic_loss(values(params, minibatch.obs, minibatch.action), target)
 
         critics = select(state.params, CRITICS)
         gradient, metrics = jax.grad(objective, has_aux=True)(critics)
@@ -172,7 +172,7 @@ def make(config: Config, env: Env) -> Agent:
 
     def policy_step(state: State, obs: Shaped[Array, "B *O"]) -> tuple[State, Metrics]:
         def objective(params: Params) -> tuple[Float[Array, ""], Metrics]:
-            action = fast_gradients(partial(policy, params))(obs)
+            action = policy(params, obs)
             return actor_loss(value(state.params, obs, action))
 
         actor, count = select(state.params, ACTOR), state.actor_adam_count

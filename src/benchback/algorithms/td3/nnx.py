@@ -1,6 +1,5 @@
 """TD3 in Flax NNX: the state is one object, mutated in place."""
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -36,7 +35,7 @@ from benchback.algorithms.td3.loss import (
 )
 from benchback.backends import nnx as backend
 from benchback.backends import xla
-from benchback.backends.kernel_gradients import fast_gradients
+from benchback.backends.kernel_gradients import Gradients
 from benchback.backends.nnx import MLP
 from benchback.envs.interface import Env, EnvState
 from benchback.math import jax as math
@@ -50,11 +49,18 @@ class ActorCritic(nnx.Module):
     """Separate networks for the actor and two critics."""
 
     def __init__(
-        self, inputs: int, hidden: tuple[int, ...], num_actions: int, dtype: jnp.dtype, *, rngs: nnx.Rngs
+        self,
+        inputs: int,
+        hidden: tuple[int, ...],
+        num_actions: int,
+        dtype: jnp.dtype,
+        gradients: Gradients,
+        *,
+        rngs: nnx.Rngs,
     ) -> None:
-        self.actor = MLP(inputs, hidden, num_actions, 0.01, dtype, "relu", rngs=rngs)
-        self.critic1 = MLP(inputs + num_actions, hidden, 1, 1.0, dtype, "relu", rngs=rngs)
-        self.critic2 = MLP(inputs + num_actions, hidden, 1, 1.0, dtype, "relu", rngs=rngs)
+        self.actor = MLP(inputs, hidden, num_actions, 0.01, dtype, "relu", gradients, rngs=rngs)
+        self.critic1 = MLP(inputs + num_actions, hidden, 1, 1.0, dtype, "relu", gradients, rngs=rngs)
+        self.critic2 = MLP(inputs + num_actions, hidden, 1, 1.0, dtype, "relu", gradients, rngs=rngs)
 
     def values(
         self, obs: Shaped[Array, "B *O"], action: Float[Array, "B A"]
@@ -113,7 +119,7 @@ class State(nnx.Pytree):
         self.hyper = nnx.Variable(hyper)
 
 
-def make(config: Config, env: Env) -> Agent:
+def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
     dtype = xla.dtype(config.dtype)
     bounds = action_bounds(math, env, dtype)
     actor_optimiser = math.adam(clip=False, rate="actor_learning_rate")
@@ -123,7 +129,7 @@ def make(config: Config, env: Env) -> Agent:
         hyper = xla.as_data(hyper, dtype)
         key, model_key, env_key = jax.random.split(key, 3)
         rngs = nnx.Rngs(params=model_key)
-        model = ActorCritic(env.observation_size, config.hidden, env.actions.size, dtype, rngs=rngs)
+        model = ActorCritic(env.observation_size, config.hidden, env.actions.size, dtype, gradients, rngs=rngs)
         actor_adam = nnx.Optimizer(model, actor_optimiser, wrt=ACTOR)
         critic_adam = nnx.Optimizer(model, critic_optimiser, wrt=CRITICS)
         env_state = env.reset(env_key)
@@ -166,7 +172,7 @@ def make(config: Config, env: Env) -> Agent:
         target = td_target(state.target, minibatch, hyper)
 
         def objective(model: ActorCritic) -> tuple[Float[Array, ""], Metrics]:
-            return critic_loss(fast_gradients(model.values)(minibatch.obs, minibatch.action), target)
+            return critic_loss(model.values(minibatch.obs, minibatch.action), target)
 
         gradient, metrics = nnx.grad(objective, argnums=nnx.DiffState(0, CRITICS), has_aux=True)(state.model)
         state.critic_adam.update(state.model, gradient, count=count, hyper=hyper)
@@ -181,7 +187,7 @@ def make(config: Config, env: Env) -> Agent:
 
     def policy_step(learner: Learner, obs: Shaped[Array, "B *O"], hyper: Hyper) -> tuple[Learner, Metrics]:
         def objective(model: ActorCritic) -> tuple[Float[Array, ""], Metrics]:
-            action = fast_gradients(partial(policy, model))(obs)
+            action = policy(model, obs)
             return actor_loss(model.value(obs, action))
 
         gradient, metrics = nnx.grad(objective, argnums=nnx.DiffState(0, ACTOR), has_aux=True)(learner.model)

@@ -1,6 +1,5 @@
 """TD3 in plain JAX: parameters are dictionaries, the networks are functions of them."""
 
-from functools import partial
 from typing import Any, NamedTuple, cast
 
 import jax
@@ -34,7 +33,7 @@ from benchback.algorithms.td3.loss import (
     mean_metrics,
 )
 from benchback.backends import xla
-from benchback.backends.kernel_gradients import fast_gradients
+from benchback.backends.kernel_gradients import Gradients
 from benchback.backends.purejax import LAYOUT, Layers, init_mlp, mlp
 from benchback.envs.interface import Env, EnvState
 from benchback.math import jax as math
@@ -50,16 +49,20 @@ def select(params: Params, towers: tuple[str, ...]) -> Params:
 
 
 def values(
-    params: Params, obs: Shaped[Array, "B *O"], action: Float[Array, "B A"]
+    params: Params, obs: Shaped[Array, "B *O"], action: Float[Array, "B A"], gradients: Gradients = "framework"
 ) -> tuple[Float[Array, "B"], Float[Array, "B"]]:
-    return value(params, obs, action, "critic1"), value(params, obs, action, "critic2")
+    return value(params, obs, action, "critic1", gradients), value(params, obs, action, "critic2", gradients)
 
 
 def value(
-    params: Params, obs: Shaped[Array, "B *O"], action: Float[Array, "B A"], tower: str = "critic1"
+    params: Params,
+    obs: Shaped[Array, "B *O"],
+    action: Float[Array, "B A"],
+    tower: str = "critic1",
+    gradients: Gradients = "framework",
 ) -> Float[Array, "B"]:
     inputs = jnp.concatenate([obs.reshape(len(obs), -1), action], -1)
-    return mlp(params[tower], inputs, "relu").squeeze(-1)
+    return mlp(params[tower], inputs, "relu", gradients).squeeze(-1)
 
 
 class State(NamedTuple):
@@ -76,7 +79,7 @@ class State(NamedTuple):
     hyper: HyperParameters[Hyper]
 
 
-def make(config: Config, env: Env) -> Agent:
+def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
     dtype = xla.dtype(config.dtype)
     bounds = action_bounds(math, env, dtype)
     actor_sizes = (env.observation_size, *config.hidden, env.actions.size)
@@ -111,7 +114,7 @@ def make(config: Config, env: Env) -> Agent:
         )
 
     def policy(params: Params, obs: Shaped[Array, "B *O"]) -> Float[Array, "B A"]:
-        return math.squash(mlp(params["actor"], obs, "relu"), bounds)
+        return math.squash(mlp(params["actor"], obs, "relu", gradients), bounds)
 
     def rollout(state: State) -> tuple[State, Transition]:
         key, env_key, action_key = jax.random.split(state.key, 3)
@@ -138,7 +141,7 @@ def make(config: Config, env: Env) -> Agent:
         target = td_target(state.target, minibatch, state.hyper)
 
         def objective(params: Params) -> tuple[Float[Array, ""], Metrics]:
-            return critic_loss(fast_gradients(partial(values, params))(minibatch.obs, minibatch.action), target)
+            return critic_loss(values(params, minibatch.obs, minibatch.action, gradients), target)
 
         critics = select(state.params, CRITICS)
         gradient, metrics = jax.grad(objective, has_aux=True)(critics)
@@ -154,7 +157,7 @@ def make(config: Config, env: Env) -> Agent:
 
     def policy_step(state: State, obs: Shaped[Array, "B *O"]) -> tuple[State, Metrics]:
         def objective(params: Params) -> tuple[Float[Array, ""], Metrics]:
-            action = fast_gradients(partial(policy, params))(obs)
+            action = policy(params, obs)
             return actor_loss(value(state.params, obs, action))
 
         actor, count = select(state.params, ACTOR), state.actor_adam_count

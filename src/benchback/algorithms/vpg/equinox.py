@@ -15,7 +15,7 @@ from benchback.algorithms.vpg.config import Config, Hyper
 from benchback.algorithms.vpg.loss import Minibatch, make_training_batch, policy_change, policy_loss, value_loss
 from benchback.backends import xla
 from benchback.backends.equinox import LAYOUT, ActorCritic
-from benchback.backends.kernel_gradients import fast_gradients
+from benchback.backends.kernel_gradients import Gradients
 from benchback.envs.interface import Env, EnvState, Step
 from benchback.math import jax as math
 
@@ -36,7 +36,7 @@ class State(NamedTuple):
     hyper: HyperParameters[Hyper]
 
 
-def make(config: Config, env: Env) -> Agent:
+def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
     dtype = xla.dtype(config.dtype)
     distribution = action_distribution(math, env.actions)
     actor_optimiser = math.adam(clip=False, rate="actor_learning_rate")
@@ -46,7 +46,7 @@ def make(config: Config, env: Env) -> Agent:
         hyper = xla.as_data(hyper, dtype)
         key, model_key, env_key = jax.random.split(key, 3)
         log_std = None if env.actions.kind == "discrete" else hyper.initial_log_std
-        model = ActorCritic(env.observation_size, config.hidden, env.actions.size, dtype, log_std, model_key)
+        model = ActorCritic(env.observation_size, config.hidden, env.actions.size, dtype, log_std, model_key, gradients)
         actor, critic = towers(model)
         actor_adam, critic_adam = actor_optimiser.init(actor), critic_optimiser.init(critic)
         count = jnp.zeros((), jnp.int32)
@@ -82,7 +82,7 @@ def make(config: Config, env: Env) -> Agent:
 
     def policy_step(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
         def objective(actor: ActorCritic) -> tuple[Float[Array, ""], Metrics]:
-            policy_params = fast_gradients(jax.vmap(actor.policy))(minibatch.obs)
+            policy_params = jax.vmap(actor.policy)(minibatch.obs)
             return policy_loss(math, distribution, policy_params, minibatch)
 
         actor, critic = towers(state.model)
@@ -96,7 +96,7 @@ def make(config: Config, env: Env) -> Agent:
 
     def value_step(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
         def objective(critic: ActorCritic) -> tuple[Float[Array, ""], Metrics]:
-            return value_loss(fast_gradients(jax.vmap(critic.value))(minibatch.obs), minibatch)
+            return value_loss(jax.vmap(critic.value)(minibatch.obs), minibatch)
 
         actor, critic = towers(state.model)
         gradient, metrics = eqx.filter_grad(objective, has_aux=True)(critic)

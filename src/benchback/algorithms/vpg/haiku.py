@@ -1,6 +1,5 @@
 """VPG in Haiku: functions with modules inside, transformed into pure functions."""
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import haiku as hk
@@ -16,7 +15,7 @@ from benchback.algorithms.vpg.config import Config, Hyper
 from benchback.algorithms.vpg.loss import Minibatch, make_training_batch, policy_change, policy_loss, value_loss
 from benchback.backends import xla
 from benchback.backends.haiku import LAYOUT, actor_critic, with_log_std
-from benchback.backends.kernel_gradients import fast_gradients
+from benchback.backends.kernel_gradients import Gradients
 from benchback.envs.interface import Env, EnvState, Step
 from benchback.math import jax as math
 
@@ -42,10 +41,12 @@ class State(NamedTuple):
     hyper: HyperParameters[Hyper]
 
 
-def make(config: Config, env: Env) -> Agent:
+def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
     dtype = xla.dtype(config.dtype)
     distribution = action_distribution(math, env.actions)
-    model = actor_critic(config.hidden, env.actions.size, dtype, continuous=env.actions.kind == "box")
+    model = actor_critic(
+        config.hidden, env.actions.size, dtype, continuous=env.actions.kind == "box", gradients=gradients
+    )
     actor_optimiser = math.adam(clip=False, rate="actor_learning_rate")
     critic_optimiser = math.adam(clip=False, rate="critic_learning_rate")
 
@@ -88,7 +89,7 @@ def make(config: Config, env: Env) -> Agent:
 
     def policy_step(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
         def objective(actor: hk.Params) -> tuple[Float[Array, ""], Metrics]:
-            policy_params = fast_gradients(partial(model.policy, actor))(minibatch.obs)
+            policy_params = model.policy(actor, minibatch.obs)
             return policy_loss(math, distribution, policy_params, minibatch)
 
         actor: Any = actor_of(state.params)
@@ -103,7 +104,7 @@ def make(config: Config, env: Env) -> Agent:
 
     def value_step(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
         def objective(critic: hk.Params) -> tuple[Float[Array, ""], Metrics]:
-            return value_loss(fast_gradients(partial(model.value, critic))(minibatch.obs), minibatch)
+            return value_loss(model.value(critic, minibatch.obs), minibatch)
 
         critic: Any = critic_of(state.params)
         gradient, metrics = jax.grad(objective, has_aux=True)(critic)

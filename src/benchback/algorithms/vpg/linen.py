@@ -1,6 +1,5 @@
 """VPG in Flax Linen: pure functions over a tuple of pytrees."""
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -14,7 +13,7 @@ from benchback.algorithms.onpolicy import Transition, action_distribution, boots
 from benchback.algorithms.vpg.config import Config, Hyper
 from benchback.algorithms.vpg.loss import Minibatch, make_training_batch, policy_change, policy_loss, value_loss
 from benchback.backends import xla
-from benchback.backends.kernel_gradients import fast_gradients
+from benchback.backends.kernel_gradients import Gradients
 from benchback.backends.linen import LAYOUT, ActorCritic, with_log_std
 from benchback.envs.interface import Env, EnvState, Step
 from benchback.math import jax as math
@@ -41,10 +40,12 @@ class State(NamedTuple):
     hyper: HyperParameters[Hyper]
 
 
-def make(config: Config, env: Env) -> Agent:
+def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
     dtype = xla.dtype(config.dtype)
     distribution = action_distribution(math, env.actions)
-    model = ActorCritic(config.hidden, env.actions.size, dtype, continuous=env.actions.kind == "box")
+    model = ActorCritic(
+        config.hidden, env.actions.size, dtype, continuous=env.actions.kind == "box", gradients=gradients
+    )
     actor_optimiser = math.adam(clip=False, rate="actor_learning_rate")
     critic_optimiser = math.adam(clip=False, rate="critic_learning_rate")
 
@@ -93,7 +94,7 @@ def make(config: Config, env: Env) -> Agent:
 
     def policy_step(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
         def objective(actor: Any) -> tuple[Float[Array, ""], Metrics]:
-            policy_params = fast_gradients(partial(policy, state.params | actor))(minibatch.obs)
+            policy_params = policy(state.params | actor, minibatch.obs)
             return policy_loss(math, distribution, policy_params, minibatch)
 
         actor = actor_of(state.params)
@@ -107,7 +108,7 @@ def make(config: Config, env: Env) -> Agent:
 
     def value_step(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
         def objective(critic: Any) -> tuple[Float[Array, ""], Metrics]:
-            return value_loss(fast_gradients(partial(value, state.params | critic))(minibatch.obs), minibatch)
+            return value_loss(value(state.params | critic, minibatch.obs), minibatch)
 
         critic = critic_of(state.params)
         gradient, metrics = jax.grad(objective, has_aux=True)(critic)

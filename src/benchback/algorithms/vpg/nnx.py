@@ -15,7 +15,7 @@ from benchback.algorithms.vpg.config import Config, Hyper
 from benchback.algorithms.vpg.loss import Minibatch, make_training_batch, policy_change, policy_loss, value_loss
 from benchback.backends import nnx as backend
 from benchback.backends import xla
-from benchback.backends.kernel_gradients import fast_gradients
+from benchback.backends.kernel_gradients import Gradients
 from benchback.backends.nnx import ActorCritic
 from benchback.envs.interface import Env, EnvState, Step
 from benchback.math import jax as math
@@ -55,7 +55,7 @@ class State(nnx.Pytree):
         self.hyper = nnx.Variable(hyper)
 
 
-def make(config: Config, env: Env) -> Agent:
+def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
     dtype = xla.dtype(config.dtype)
     distribution = action_distribution(math, env.actions)
     actor_optimiser = math.adam(clip=False, rate="actor_learning_rate")
@@ -66,7 +66,7 @@ def make(config: Config, env: Env) -> Agent:
         key, model_key, env_key = jax.random.split(key, 3)
         log_std = None if env.actions.kind == "discrete" else hyper.initial_log_std
         rngs = nnx.Rngs(params=model_key)
-        model = ActorCritic(env.observation_size, config.hidden, env.actions.size, dtype, log_std, rngs=rngs)
+        model = ActorCritic(env.observation_size, config.hidden, env.actions.size, dtype, log_std, gradients, rngs=rngs)
         actor_adam = nnx.Optimizer(model, actor_optimiser, wrt=ACTOR)
         critic_adam = nnx.Optimizer(model, critic_optimiser, wrt=CRITIC)
         return State(model, actor_adam, critic_adam, env.reset(env_key), key, hyper)
@@ -106,7 +106,7 @@ def make(config: Config, env: Env) -> Agent:
 
     def policy_step(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
         def objective(model: ActorCritic) -> tuple[Float[Array, ""], Metrics]:
-            policy_params = fast_gradients(model.policy)(minibatch.obs)
+            policy_params = model.policy(minibatch.obs)
             return policy_loss(math, distribution, policy_params, minibatch)
 
         gradient, metrics = nnx.grad(objective, argnums=nnx.DiffState(0, ACTOR), has_aux=True)(state.model)
@@ -118,7 +118,7 @@ def make(config: Config, env: Env) -> Agent:
 
     def value_step(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
         def objective(model: ActorCritic) -> tuple[Float[Array, ""], Metrics]:
-            return value_loss(fast_gradients(model.value)(minibatch.obs), minibatch)
+            return value_loss(model.value(minibatch.obs), minibatch)
 
         gradient, metrics = nnx.grad(objective, argnums=nnx.DiffState(0, CRITIC), has_aux=True)(state.model)
         count = state.critic_adam_count.get_value()

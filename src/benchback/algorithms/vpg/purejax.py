@@ -1,6 +1,5 @@
 """VPG in plain JAX: parameters are lists of dictionaries, a layer is two lines."""
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -14,7 +13,7 @@ from benchback.algorithms.onpolicy import Transition, action_distribution, boots
 from benchback.algorithms.vpg.config import Config, Hyper
 from benchback.algorithms.vpg.loss import Minibatch, make_training_batch, policy_change, policy_loss, value_loss
 from benchback.backends import xla
-from benchback.backends.kernel_gradients import fast_gradients
+from benchback.backends.kernel_gradients import Gradients
 from benchback.backends.purejax import LAYOUT, ActorCritic, init_actor_critic, policy, value
 from benchback.envs.interface import Env, EnvState, Step
 from benchback.math import jax as math
@@ -41,7 +40,7 @@ class State(NamedTuple):
     hyper: HyperParameters[Hyper]
 
 
-def make(config: Config, env: Env) -> Agent:
+def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
     dtype = xla.dtype(config.dtype)
     distribution = action_distribution(math, env.actions)
     actor_optimiser = math.adam(clip=False, rate="actor_learning_rate")
@@ -86,7 +85,7 @@ def make(config: Config, env: Env) -> Agent:
 
     def policy_step(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
         def objective(actor: ActorCritic) -> tuple[Float[Array, ""], Metrics]:
-            policy_params = fast_gradients(partial(policy, actor))(minibatch.obs)
+            policy_params = policy(actor, minibatch.obs, gradients)
             return policy_loss(math, distribution, policy_params, minibatch)
 
         actor: Any = actor_of(state.params)
@@ -101,7 +100,7 @@ def make(config: Config, env: Env) -> Agent:
 
     def value_step(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
         def objective(critic: ActorCritic) -> tuple[Float[Array, ""], Metrics]:
-            return value_loss(fast_gradients(partial(value, critic))(minibatch.obs), minibatch)
+            return value_loss(value(critic, minibatch.obs, gradients), minibatch)
 
         critic: Any = critic_of(state.params)
         gradient, metrics = jax.grad(objective, has_aux=True)(critic)

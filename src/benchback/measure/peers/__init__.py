@@ -53,5 +53,5 @@ def study_for(
 def product_of(work: Workload, sides: Sequence[str]) -> Product:
     """The product of the workload and the sides that have its environment; none is pinned to processors."""
     able = [name for name in sides if work.env in SIDES[name].envs]
-    fixed = {FIELDS_OF_CELL[0]: work.name} | work.to_dict() | {"division": "idiomatic"}
+    fixed = {FIELDS_OF_CELL[0]: work.name} | work.to_dict()
     return Product(axes={"variant": able}, label=work.name, fixed=fixed)

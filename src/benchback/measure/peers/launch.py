@@ -14,7 +14,7 @@ from benchback.measure.record import Cell, Record
 from benchback.measure.wire import Garbled, parse_parts
 
 REQUIRED = ("env_steps", "steady_s", "compile_s")
-IDENTITY = ("algorithm", "backend", "mode", "unit", "chunk", "seed", "model")
+IDENTITY = ("algorithm", "backend", "mode", "unit", "chunk", "gradients", "seed", "model")
 """Fields of a configuration that name the implementation, not the work."""
 
 

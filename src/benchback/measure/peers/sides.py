@@ -57,6 +57,13 @@ SIDES = {
             note="all iterations as one program",
         ),
         Side(
+            "purejax_reordered",
+            "own.py",
+            {"backend": "purejax", "mode": "jit", "unit": "chunk", "suite": "gymnax", "gradients": "reordered"},
+            own=True,
+            note="the same with kernel gradients in the order that is fastest on a CPU",
+        ),
+        Side(
             "pytorch",
             "own.py",
             {"backend": "pytorch", "mode": "best", "unit": "phase", "suite": "gymnax"},

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,17 +10,20 @@ from benchback.agent import Weights, start
 from benchback.algorithms.dqn.config import Config
 from benchback.algorithms.dqn.loss import Minibatch
 from benchback.parity import deviation, environment
+from benchback.parity.beside import beside_jax
 from benchback.parity.deviation import Deviation, section, worst
 from benchback.parity.dqn import cases, oracle
+from benchback.parity.draws import env_noise, halves, integers, sources, uniform
 from benchback.parity.execution import executions
 from benchback.parity.gradient_steps import gradient_steps
+from benchback.parity.iterations import Course, Iteration, iterations
 from benchback.parity.oracle import parameters
 from benchback.parity.subject import Subject
 
 SEED = 7
 REFERENCE = "purejax"
-"""The backend whose actions all JAX backends must reproduce."""
-NUM_ITERATIONS = 5
+"""The backend of the JAX family that torch is run beside, with the same noise and rows."""
+NUM_ITERATIONS = 6
 
 
 def forward(subject: Subject) -> Iterator[Deviation]:
@@ -29,7 +31,8 @@ def forward(subject: Subject) -> Iterator[Deviation]:
     random = np.random.default_rng(2)
     weights = cases.network(random)
     obs = cases.minibatch(random).obs
-    agent = subject.agent(cases.GREEDY)
+    # Exploration is data: the programs are those of the other levels.
+    agent = replace(subject.agent(cases.BASE), hyper=cases.GREEDY.hyper)
     action = subject.greedy(agent, start(agent, SEED, weights), obs)
     batch = subject.fetch(agent.rollout(start(agent, SEED, weights))[1])
     taken = deviation.mismatch(batch.action, oracle.greedy(weights, batch.obs))
@@ -56,7 +59,9 @@ def initial_weights(weights: Weights) -> Iterator[Deviation]:
 
 def one_step(subject: Subject) -> Iterator[Deviation]:
     """L1: one gradient step on each case."""
-    return worst(d for case in cases.single_steps() for d in _one_step(subject, case))
+    # Another option, or observations of another type, is another program.
+    steps = [x for x in cases.single_steps() if x.config == cases.BASE and x.minibatch.obs.dtype == np.float32]
+    return worst(d for case in (cases.single_steps() if subject.thorough else steps) for d in _one_step(subject, case))
 
 
 def _one_step(subject: Subject, case: cases.Case) -> Iterator[Deviation]:
@@ -86,33 +91,40 @@ def twenty_steps(subject: Subject) -> Iterator[Deviation]:
 
 def update(subject: Subject) -> Iterator[Deviation]:
     """L3: whole iterations from an empty replay until it has wrapped around and the target is updated."""
-    return worst(d for config in (cases.BASE, cases.OTHER) for d in _iterations(subject, config))
+    configs = (cases.BASE, cases.OTHER) if subject.thorough else (cases.BASE,)
+    return worst(d for config in configs for d in _iterations(subject, config))
 
 
-class Iteration(NamedTuple):
-    """Rollout, row order, metrics and weights of one iteration."""
-
-    batch: Any
-    order: np.ndarray
-    metrics: dict[str, Any]
-    after: Weights
+def _course(config: Config) -> Course:
+    random = np.random.default_rng(5)
+    return Course(config, "discrete", SEED, cases.midway(cases.network(random), random), NUM_ITERATIONS)
 
 
 def _iterations(subject: Subject, config: Config) -> Iterator[Deviation]:
-    """Iterations compared with the oracle; in the JAX family also actions with the reference backend."""
-    random = np.random.default_rng(5)
-    expected = cases.midway(cases.network(random), random)
-    ours = _history(subject, expected, config)
-    if subject.spec.family == "jax" and subject.backend != REFERENCE:
-        reference = _history(replace(subject, backend=REFERENCE), expected, config)
-        for mine, theirs in zip(ours, reference, strict=True):
-            yield "action", deviation.mismatch(mine.batch.action, theirs.batch.action)
-    history: list[oracle.Row] = []
-    for iteration in ours:
-        expected, history, metrics = oracle.update(expected, history, iteration.batch, config, iteration.order)
-        yield from deviation.of_metrics(iteration.metrics, metrics)
-        yield from deviation.of_weights(iteration.after, expected)
-        yield from _replay(iteration.after, history, config)
+    """Iterations beside the oracle, which has the same noise and takes the same rows."""
+    course = _course(config)
+    expected, history = course.weights, []
+    for found in iterations(subject, course):
+        yield from _acted(subject, config, expected, len(history), found)
+        order = _order(subject, config, found.between["rng"], len(history) + config.batch_size)
+        expected, history, metrics = oracle.update(expected, history, found.batch, config, order)
+        yield from deviation.of_metrics(found.metrics, metrics)
+        if found.after is not None:
+            yield from deviation.of_weights(found.after, expected)
+            yield from _replay(found.after, history, config)
+
+
+def _acted(subject: Subject, config: Config, weights: Weights, inserted: int, found: Iteration) -> Iterator[Deviation]:
+    """Deviation of a rollout: its actions, explored with the same noise, and the observations that followed."""
+    batch = found.batch
+    env_source, action_source = sources(subject, found.before["rng"], 2)
+    noise = env_noise(subject, env_source, config)
+    yield "real_action/obs", deviation.relative(batch.obs[1:], environment.next_obs(batch, noise)[:-1], floor=1.0)
+    whether, which = halves(subject, action_source)
+    explores = uniform(subject, whether, batch.reward.shape)
+    other = integers(subject, which, batch.reward.shape, environment.NUM_ACTIONS, np.int32)
+    action = oracle.explored(weights, batch.obs, explores, other, oracle.epsilon(inserted, config))
+    yield "action", deviation.mismatch(batch.action, action)
 
 
 def _replay(found: Weights, history: list[oracle.Row], config: Config) -> Iterator[Deviation]:
@@ -123,38 +135,22 @@ def _replay(found: Weights, history: list[oracle.Row], config: Config) -> Iterat
     yield "replay", deviation.mismatch(found["replay/inserted"], len(history))
 
 
-def _history(subject: Subject, weights: Weights, config: Config) -> list[Iteration]:
-    agent = subject.agent(config)
-    state = start(agent, SEED, weights)
-    history = []
-    for i in range(1, NUM_ITERATIONS + 1):
-        state, batch = agent.rollout(state)
-        # Copied before the update may donate it.
-        fetched = subject.fetch(batch)
-        order = _order(subject, config, agent.export(state)["rng"], i * config.batch_size)
-        state, metrics = agent.update(state, batch)
-        history.append(Iteration(fetched, order, subject.fetch(metrics), agent.export(state)))
-    return history
-
-
 def _order(subject: Subject, config: Config, rng: np.ndarray, inserted: int) -> np.ndarray:
     """The rows that each gradient step samples from a replay with that many inserted rows."""
     shape, written = (config.num_updates, config.minibatch_size), min(inserted, config.replay_capacity)
-    if subject.spec.family == "jax":
-        import jax
-
-        _, row_key = jax.random.split(jax.random.wrap_key_data(jax.numpy.asarray(rng)))
-        return np.asarray(jax.random.randint(row_key, shape, 0, written))
-    import torch
-
-    generator = torch.Generator()
-    generator.set_state(torch.tensor(rng))
-    return torch.randint(written, shape, generator=generator).numpy()
+    return integers(subject, sources(subject, rng, 1)[0], shape, written)
 
 
 def execution(subject: Subject) -> Iterator[Deviation]:
-    """L4: every mode and unit."""
-    return executions(subject, cases.TINY)
+    """L4: every mode and unit; torch and JAX."""
+    yield from executions(subject, cases.TINY)
+    if subject.spec.family == "torch":
+        yield from beside(subject)
+
+
+def beside(subject: Subject) -> Iterator[Deviation]:
+    """The part of L4 in which torch is run beside the JAX family, with the same noise and rows."""
+    return beside_jax(subject, REFERENCE, _course(cases.BASE), drawn_in_update=1)
 
 
 LEVELS = {"L0": forward, "L1": one_step, "L2": twenty_steps, "L3": update, "L4": execution}

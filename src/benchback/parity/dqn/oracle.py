@@ -1,8 +1,8 @@
 """DQN's learning in plain NumPy and float64: the reference of every backend.
 
 Written independently from the equations: gradients by hand, the replay a list of which the oldest rows are dropped.
-It imports only data types from the rest of the project (configuration and records), no computations. Acting is left
-out, except epsilon: random streams differ between frameworks.
+It imports only data types from the rest of the project (configuration and records), no computations. Random numbers
+are arguments.
 """
 
 from collections.abc import Iterable, Sequence
@@ -31,6 +31,11 @@ def values(weights: Weights, obs: np.ndarray) -> np.ndarray:
 def greedy(weights: Weights, obs: np.ndarray) -> np.ndarray:
     """The action with the largest Q-value."""
     return values(weights, obs).argmax(-1)
+
+
+def explored(weights: Weights, obs: np.ndarray, uniform: np.ndarray, other: np.ndarray, share: float) -> np.ndarray:
+    """The greedy action, or the `other` where the uniform number is below `share`."""
+    return np.where(uniform < share, other, greedy(weights, obs))
 
 
 def td_target(weights: Weights, minibatch: Minibatch, config: Config) -> np.ndarray:

@@ -37,16 +37,13 @@ BASE = Config(
     entropy_coefficient=2**-6,
     value_coefficient=0.5,
 )
-"""One minibatch per epoch: the result does not depend on the shuffle, so random streams may differ."""
+"""One minibatch per epoch."""
 
 PLAIN = replace(BASE, clip_value=False, anneal=False, truncation="terminal")
 """The other value of every option."""
 
 MINIBATCHES = replace(BASE, num_steps=16, num_minibatches=2)
 """Several minibatches per epoch, each of the size of BASE's, so that both share compiled programs."""
-
-STANDSTILL = replace(MINIBATCHES, learning_rate=2**-100)
-"""Learning rate 0: means over gradient steps are then means over rows."""
 
 TINY = replace(BASE, num_envs=4, num_steps=4, num_epochs=2, num_minibatches=2, hidden_sizes=(8,))
 """The smallest configuration with every feature: its cost is compilation."""
@@ -174,6 +171,15 @@ def single_steps(kind: Kind = "discrete") -> list[Case]:
     starts = [(weights, minibatch) for minibatch in data] + [(midway(weights, random), data[0])]
     configs = (BASE, PLAIN) if kind == "discrete" else (BASE,)
     return [Case(config, *start) for config in configs for start in starts]
+
+
+def steps_of_one_program() -> list[Case]:
+    """The steps of one configuration with observations of one type, which one compiled program covers."""
+    return [
+        replace(case, config=MINIBATCHES)
+        for case in single_steps()
+        if case.config == BASE and case.minibatch.obs.dtype == np.float32
+    ]
 
 
 def twenty_steps(kind: Kind = "discrete") -> tuple[Weights, list[Minibatch]]:

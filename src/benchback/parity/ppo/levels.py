@@ -4,32 +4,35 @@ Normalised observations and rewards are tested with continuous actions.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
 
 import numpy as np
 
 from benchback.agent import Weights, start
 from benchback.algorithms.ppo.config import Config
 from benchback.parity import deviation, environment
+from benchback.parity.beside import beside_jax
 from benchback.parity.deviation import Deviation, worst
+from benchback.parity.draws import env_noise, gumbel, minibatch_rows, normal, sources
+from benchback.parity.environment import ACTION_SIZE, NUM_ACTIONS
 from benchback.parity.execution import best, executions
 from benchback.parity.gradient_steps import gradient_steps
+from benchback.parity.iterations import Course, Iteration, iterations
 from benchback.parity.oracle import parameters
 from benchback.parity.ppo import cases, oracle
 from benchback.parity.subject import Subject
 
 SEED = 7
 REFERENCE = "purejax"
-"""The backend whose actions all JAX backends must reproduce."""
-NUM_ITERATIONS = 3
+"""The backend of the JAX family that torch is run beside, with the same noise and rows."""
+NUM_ITERATIONS = 4
 
 
 def forward(subject: Subject) -> Iterator[Deviation]:
     """L0: greedy actions, values and log-probabilities of a rollout, and the initial weights."""
     yield from _forward(subject, cases.MINIBATCHES, "discrete")
-    yield from _boxed(_forward(subject, cases.NORMALISED_MINIBATCHES, "box"))
+    if subject.thorough:
+        yield from _boxed(_forward(subject, cases.NORMALISED_MINIBATCHES, "box"))
 
 
 def _boxed(deviations: Iterable[Deviation]) -> Iterator[Deviation]:
@@ -80,8 +83,10 @@ def _gram(kernel: np.ndarray) -> np.ndarray:
 
 def one_step(subject: Subject) -> Iterator[Deviation]:
     """L1: one gradient step on each case."""
-    yield from worst(d for case in cases.single_steps() for d in _one_step(subject, case, "discrete"))
-    yield from _boxed(worst(d for case in cases.single_steps("box") for d in _one_step(subject, case, "box")))
+    steps = cases.single_steps() if subject.thorough else cases.steps_of_one_program()
+    yield from worst(d for case in steps for d in _one_step(subject, case, "discrete"))
+    if subject.thorough:
+        yield from _boxed(worst(d for case in cases.single_steps("box") for d in _one_step(subject, case, "box")))
 
 
 def _one_step(subject: Subject, case: cases.Case, kind: cases.Kind) -> Iterator[Deviation]:
@@ -104,31 +109,31 @@ def _one_step(subject: Subject, case: cases.Case, kind: cases.Kind) -> Iterator[
 
 def twenty_steps(subject: Subject) -> Iterator[Deviation]:
     """L2: twenty gradient steps, where small differences accumulate."""
-    yield from _twenty_steps(subject, "discrete")
-    yield from _boxed(_twenty_steps(subject, "box"))
+    config = cases.BASE if subject.thorough else cases.MINIBATCHES
+    yield from _twenty_steps(subject, config, "discrete")
+    if subject.thorough:
+        yield from _boxed(_twenty_steps(subject, config, "box"))
 
 
-def _twenty_steps(subject: Subject, kind: cases.Kind) -> Iterator[Deviation]:
+def _twenty_steps(subject: Subject, config: Config, kind: cases.Kind) -> Iterator[Deviation]:
     weights, minibatches = cases.twenty_steps(kind)
-    learn = partial(oracle.learn, config=cases.BASE)
-    return worst(gradient_steps(subject, subject.agent(cases.BASE, kind), SEED, weights, minibatches, learn))
+    learn = partial(oracle.learn, config=config)
+    return worst(gradient_steps(subject, subject.agent(config, kind), SEED, weights, minibatches, learn))
 
 
 def update(subject: Subject) -> Iterator[Deviation]:
-    """L3: whole updates on given rollouts; whole iterations where the shuffle is known."""
-    jax = subject.spec.family == "jax"
-    whole = cases.MINIBATCHES if jax else cases.BASE
-    yield from worst(d for config in (whole, cases.PLAIN) for d in _given_rollout(subject, config, "discrete"))
-    yield from _iterations(subject, cases.MINIBATCHES, "discrete") if jax else _every_row(subject)
-    yield from _boxed(normalised_update(subject))
-    if jax:
+    """L3: whole updates on given rollouts, then whole iterations."""
+    configs = (cases.MINIBATCHES, cases.PLAIN) if subject.thorough else (cases.MINIBATCHES,)
+    yield from worst(d for config in configs for d in _given_rollout(subject, config, "discrete"))
+    yield from _iterations(subject, cases.MINIBATCHES, "discrete")
+    if subject.thorough:
+        yield from _boxed(normalised_update(subject))
         yield from _boxed(_iterations(subject, cases.NORMALISED_MINIBATCHES, "box"))
 
 
 def normalised_update(subject: Subject) -> Iterator[Deviation]:
     """The part of L3 with normalised observations and rewards, continuous actions and a given rollout."""
-    config = cases.NORMALISED_MINIBATCHES if subject.spec.family == "jax" else cases.NORMALISED
-    return worst(_given_rollout(subject, config, "box"))
+    return worst(_given_rollout(subject, cases.NORMALISED_MINIBATCHES, "box"))
 
 
 def _given_rollout(subject: Subject, config: Config, kind: cases.Kind) -> Iterator[Deviation]:
@@ -137,108 +142,67 @@ def _given_rollout(subject: Subject, config: Config, kind: cases.Kind) -> Iterat
     weights = cases.midway(cases.network(random, kind), random)
     weights, before = cases.acquainted(weights, config, random)
     batch = cases.transitions(weights, config, random)
-    agent, last_obs = subject.agent(config, kind), _initial_obs(subject, config, kind)
+    agent = subject.agent(config, kind)
     state = start(agent, SEED, weights)
-    order = _order(config, agent.export(state)["rng"])
+    # A given rollout must end at the first observation of an initial state.
+    first = agent.export(state)
+    order = minibatch_rows(subject, sources(subject, first["rng"], 1)[0], config)
     state, metrics = agent.update(state, subject.place_all(batch))
-    expected, expected_metrics = oracle.update(weights, batch, last_obs, config, order, before)
+    expected, expected_metrics = oracle.update(weights, batch, first["env/obs"], config, order, before)
     yield from deviation.of_metrics(subject.fetch(metrics), expected_metrics)
     yield from deviation.of_weights(agent.export(state), expected)
 
 
-def _initial_obs(subject: Subject, config: Config, kind: cases.Kind) -> np.ndarray:
-    """First observation of an initial state, at which a given rollout must end."""
-    agent = subject.agent(cases.MINIBATCHES if kind == "discrete" else config, kind)
-    return subject.fetch(agent.rollout(start(agent, SEED))[1]).obs[0]
-
-
-def _every_row(subject: Subject) -> Iterator[Deviation]:
-    """Every row is used once per epoch: means over all minibatches equal means over the batch, in any order."""
-    config = cases.STANDSTILL
-    random = np.random.default_rng(4)
-    weights = cases.network(random)
-    batch = cases.transitions(weights, config, random)
-    agent, last_obs = subject.agent(config), _initial_obs(subject, config, "discrete")
-    state, metrics = agent.update(start(agent, SEED, weights), subject.place_all(batch))
-    _, expected = oracle.update(weights, batch, last_obs, config, [np.arange(config.batch_size)])
-    of_rows = ("value_loss", "entropy", "approximate_kl", "clip_fraction")
-    for quantity, off in deviation.of_metrics(subject.fetch(metrics), {name: expected[name] for name in of_rows}):
-        yield f"{quantity}/every_row", off
-    yield (
-        "count/every_row",
-        deviation.mismatch(agent.export(state)["adam/count"], config.updates_per_iteration),
-    )
-
-
-class Iteration(NamedTuple):
-    """Rollout, row order, metrics and weights of one iteration."""
-
-    batch: Any
-    order: np.ndarray
-    metrics: dict[str, Any]
-    after: Weights
-
-
 def _iterations(subject: Subject, config: Config, kind: cases.Kind) -> Iterator[Deviation]:
-    """Iterations: actions compared with the reference backend, updates with the oracle."""
+    """Iterations beside the oracle, which has the same noise and takes the same rows."""
     expected = cases.network(np.random.default_rng(5), kind)
-    history = _history(subject, config, kind, expected)
-    reference = _history(replace(subject, backend=REFERENCE), config, kind, expected)
+    history = iterations(subject, Course(config, kind, SEED, expected, NUM_ITERATIONS))
     expected |= oracle.nothing_seen(config)
     deviations, before = [], []
-    for ours, theirs, following in zip(history, reference, history[1:], strict=False):
-        last_obs = following.batch.obs[0]
-        expected, metrics = oracle.update(expected, ours.batch, last_obs, config, ours.order, before)
-        if kind == "discrete":
-            deviations += [("action", deviation.mismatch(ours.batch.action, theirs.batch.action))]
-        else:
-            deviations += [_real_action(ours.batch.action, theirs.batch.action)]
-        deviations += deviation.of_metrics(ours.metrics, metrics)
-        deviations += deviation.of_weights(ours.after, expected)
-        before += [ours.batch]
+    for found in history:
+        deviations += _acted(subject, config, kind, expected, found)
+        order = minibatch_rows(subject, sources(subject, found.between["rng"], 1)[0], config)
+        last_obs = found.between["env/obs"]
+        expected, metrics = oracle.update(expected, found.batch, last_obs, config, order, before)
+        deviations += deviation.of_metrics(found.metrics, metrics)
+        deviations += deviation.of_weights(found.after, expected) if found.after is not None else ()
+        before += [found.batch]
     yield from worst((f"{quantity}/iteration", off) for quantity, off in deviations)
 
 
-def _history(subject: Subject, config: Config, kind: cases.Kind, weights: Weights) -> list[Iteration]:
-    """One iteration more than is compared: its rollout starts with the last observation of the one before."""
-    agent = subject.agent(config, kind)
-    state = start(agent, SEED, weights)
-    history = []
-    for _ in range(NUM_ITERATIONS + 1):
-        state, batch = agent.rollout(state)
-        # Copied before the update may donate it.
-        fetched, order = subject.fetch(batch), _order(config, agent.export(state)["rng"])
-        state, metrics = agent.update(state, batch)
-        history.append(Iteration(fetched, order, subject.fetch(metrics), agent.export(state)))
-    return history
-
-
-def _order(config: Config, rng: np.ndarray) -> np.ndarray:
-    """The rows of each gradient step: all, or those that the JAX family draws with the state's key."""
-    if config.num_minibatches == 1:
-        return np.tile(np.arange(config.batch_size), (config.num_epochs, 1))
-    import jax
-
-    from benchback.math.jax import minibatch_indices
-
-    _, shuffle_key = jax.random.split(jax.random.wrap_key_data(jax.numpy.asarray(rng)))
-    return np.asarray(
-        minibatch_indices(
-            shuffle_key,
-            batch_size=config.batch_size,
-            num_epochs=config.num_epochs,
-            num_minibatches=config.num_minibatches,
-        )
+def _acted(
+    subject: Subject, config: Config, kind: cases.Kind, weights: Weights, found: Iteration
+) -> Iterator[Deviation]:
+    """Deviation of a rollout: its actions, sampled with the same noise, and the observations that followed."""
+    batch = found.batch
+    env_source, action_source = sources(subject, found.before["rng"], 2)
+    noise = env_noise(subject, env_source, config)
+    yield "real_action/obs", deviation.relative(batch.obs[1:], environment.next_obs(batch, noise)[:-1], floor=1.0)
+    draw, size = (gumbel, NUM_ACTIONS) if kind == "discrete" else (normal, ACTION_SIZE)
+    action_noise = draw(subject, action_source, (*batch.reward.shape, size))
+    action = oracle.sampled(weights, oracle.normalise_obs(weights, batch.obs), action_noise)
+    yield (
+        ("action", deviation.mismatch(batch.action, action))
+        if kind == "discrete"
+        else _real_action(batch.action, action)
     )
 
 
 def execution(subject: Subject) -> Iterator[Deviation]:
-    """L4: every mode and unit; with continuous actions, in float32, the best mode in the widest unit."""
+    """L4: every mode and unit; with continuous actions, in float32, the best mode in the widest unit; torch and JAX."""
     yield from executions(subject, cases.TINY)
+    if subject.spec.family == "torch":
+        yield from beside(subject)
     if subject.dtype == "float32":
         # Reuses the programs compiled for L3.
-        config = cases.NORMALISED_MINIBATCHES if subject.spec.family == "jax" else cases.NORMALISED
-        yield from _boxed(executions(subject, config, "box", [best(subject.spec)]))
+        yield from _boxed(executions(subject, cases.NORMALISED_MINIBATCHES, "box", [best(subject.spec)]))
+
+
+def beside(subject: Subject) -> Iterator[Deviation]:
+    """The part of L4 in which torch is run beside the JAX family, with the same noise and rows."""
+    weights = cases.network(np.random.default_rng(5))
+    course = Course(cases.MINIBATCHES, "discrete", SEED, weights, number=2)
+    return beside_jax(subject, REFERENCE, course, drawn_in_update=1)
 
 
 LEVELS = {"L0": forward, "L1": one_step, "L2": twenty_steps, "L3": update, "L4": execution}

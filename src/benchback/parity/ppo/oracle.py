@@ -1,8 +1,8 @@
 """PPO's learning in plain NumPy and float64: the reference of every backend.
 
 Written independently from the equations: gradients by hand, advantages by a loop per environment. It imports
-only data types from the rest of the project (configuration and records), no computations. Acting is left out:
-random streams differ between frameworks.
+only data types from the rest of the project (configuration and records), no computations. Random numbers are
+arguments.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -72,6 +72,12 @@ def greedy(weights: Weights, obs: np.ndarray) -> np.ndarray:
     """The most probable action: argmax of the logits, or the mean."""
     output = forward(weights, "actor", obs)[-1]
     return output if "log_std" in weights else output.argmax(-1)
+
+
+def sampled(weights: Weights, obs: np.ndarray, noise: np.ndarray) -> np.ndarray:
+    """The action sampled with this noise: argmax of logits and Gumbel noise, or mean and std times normal noise."""
+    output = forward(weights, "actor", obs)[-1]
+    return output + np.exp(weights["log_std"]) * noise if "log_std" in weights else (output + noise).argmax(-1)
 
 
 # The objective and its gradient.

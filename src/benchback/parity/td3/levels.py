@@ -7,20 +7,24 @@ from typing import Any
 import numpy as np
 
 from benchback.agent import Weights, start
-from benchback.algorithms.offpolicy import Transition
 from benchback.algorithms.td3.config import Config
 from benchback.algorithms.td3.loss import METRICS
 from benchback.parity import deviation, environment
+from benchback.parity.beside import beside_jax
 from benchback.parity.deviation import Deviation, worst
+from benchback.parity.draws import env_noise, halves, integers, normal, sources, uniform
 from benchback.parity.environment import ACTION_SIZE, BOX
 from benchback.parity.execution import executions
 from benchback.parity.gradient_steps import gradient_steps
+from benchback.parity.iterations import Course, Iteration, iterations
 from benchback.parity.oracle import parameters
 from benchback.parity.subject import Subject
 from benchback.parity.td3 import cases, oracle
 from benchback.parity.td3.oracle import Memory
 
 SEED = 7
+REFERENCE = "purejax"
+"""The backend of the JAX family that torch is run beside, with the same noise and rows."""
 NUM_ITERATIONS = 4
 
 
@@ -98,9 +102,10 @@ def twenty_steps(subject: Subject) -> Iterator[Deviation]:
 
 
 def update(subject: Subject) -> Iterator[Deviation]:
-    """L3: whole updates on given rollouts, then whole iterations; random numbers as the README says."""
+    """L3: whole updates on given rollouts, then whole iterations."""
     # The option is in shared code: it is tested where that needs no compilation.
-    configs = (cases.BASE,) if subject.spec.family == "jax" else (cases.BASE, cases.PLAIN)
+    plain = subject.spec.family == "torch" and subject.thorough
+    configs = (cases.BASE, cases.PLAIN) if plain else (cases.BASE,)
     yield from worst(d for config in configs for d in _given_rollouts(subject, config))
     yield from worst((f"{quantity}/iteration", off) for quantity, off in _iterations(subject))
 
@@ -109,111 +114,87 @@ def _given_rollouts(subject: Subject, config: Config) -> Iterator[Deviation]:
     """Updates on rollouts with every kind of episode end; at first too few rows to learn, later beyond capacity."""
     random = np.random.default_rng(3)
     agent = subject.agent(config, "box")
-    state = start(agent, SEED, cases.midway(cases.networks(random), random, count=5))
+    expected = cases.midway(cases.networks(random), random, count=5)
+    state = start(agent, SEED, expected)
     memory = Memory({}, 0)
     for _ in range(NUM_ITERATIONS):
-        batch, before = cases.transitions(random, config), agent.export(state)
+        batch, rng = cases.transitions(random, config), agent.export(state)["rng"]
         state, metrics = agent.update(state, subject.place_all(batch))
         memory = oracle.remember(memory, batch, config)
-        yield from _updated(subject, config, memory, before, subject.fetch(metrics), agent.export(state))
+        expected, expected_metrics = _updated(subject, config, memory, rng, expected)
+        yield from _compared(subject.fetch(metrics), expected_metrics, agent.export(state), expected, memory)
         yield from deviation.of_metrics(subject.fetch(metrics), oracle.episodes(batch))
 
 
 def _updated(
-    subject: Subject, config: Config, memory: Memory, before: Weights, metrics: dict[str, Any], after: Weights
+    subject: Subject, config: Config, memory: Memory, rng: np.ndarray, weights: Weights
+) -> tuple[Weights, dict[str, float]]:
+    """The oracle's update, with the rows and the noise of the one that begins with this random state."""
+    row_source, noise_source = sources(subject, rng, 2)
+    shape, written = (config.num_updates, config.minibatch_size), min(memory.inserted, config.replay_capacity)
+    places = integers(subject, row_source, (config.gradient_rows,), written).reshape(shape)
+    noise = normal(subject, noise_source, (*shape, ACTION_SIZE))
+    return oracle.update(weights, memory, places, noise, BOX, config)
+
+
+def _compared(
+    metrics: dict[str, Any],
+    expected_metrics: dict[str, float],
+    after: Weights | None,
+    expected: Weights,
+    memory: Memory,
 ) -> Iterator[Deviation]:
-    """One update compared with the oracle's, from the backend's state."""
-    places, noise = _learning_randomness(subject, before["rng"], memory.inserted, config)
-    known = {name: np.asarray(x, float) if x.ndim else x for name, x in deviation.trained(before).items()}
-    expected, expected_metrics = oracle.update(known, memory, places, noise, BOX, config)
+    """Metrics and, where they are visible, weights after an update."""
     yield from deviation.of_metrics(metrics, expected_metrics)
     yield "names/unlearnt", _known_but(metrics, expected_metrics)
-    yield from deviation.of_weights(after, expected)
-    yield "count/inserted", deviation.mismatch(after["replay/inserted"], memory.inserted)
+    if after is not None:
+        yield from deviation.of_weights(after, expected)
+        yield "count/inserted", deviation.mismatch(after["replay/inserted"], memory.inserted)
+
+
+def _course() -> Course:
+    random = np.random.default_rng(5)
+    weights = cases.midway(cases.networks(random), random, count=4)
+    return Course(cases.BASE, "box", SEED, weights, NUM_ITERATIONS)
 
 
 def _iterations(subject: Subject) -> Iterator[Deviation]:
-    """Iterations: actions and transitions, then updates, compared with the oracle."""
-    config = cases.BASE
-    agent = subject.agent(config, "box")
-    random = np.random.default_rng(5)
-    state = start(agent, SEED, cases.midway(cases.networks(random), random, count=4))
-    memory = Memory({}, 0)
-    for _ in range(NUM_ITERATIONS):
-        first = agent.export(state)
-        state, batch = agent.rollout(state)
-        # Copied before the update may donate it.
-        fetched, before = subject.fetch(batch), agent.export(state)
-        yield from _acted(subject, config, memory.inserted, first, fetched)
-        memory = oracle.remember(memory, fetched, config)
-        state, metrics = agent.update(state, batch)
-        yield from _updated(subject, config, memory, before, subject.fetch(metrics), agent.export(state))
+    """Iterations beside the oracle, which has the same noise and takes the same rows."""
+    course, memory = _course(), Memory({}, 0)
+    expected, config = course.weights, course.config
+    for found in iterations(subject, course):
+        yield from _acted(subject, config, memory.inserted, expected, found)
+        memory = oracle.remember(memory, found.batch, config)
+        expected, metrics = _updated(subject, config, memory, found.between["rng"], expected)
+        yield from _compared(found.metrics, metrics, found.after, expected, memory)
 
 
-def _acted(subject: Subject, config: Config, inserted: int, first: Weights, batch: Transition) -> Iterator[Deviation]:
+def _acted(subject: Subject, config: Config, inserted: int, weights: Weights, found: Iteration) -> Iterator[Deviation]:
     """Deviation of a rollout: actions (uniform at first, then the policy's with noise) and transitions."""
-    normal, uniform = _acting_randomness(subject, first["rng"], config)
-    action = oracle.explored(parameters(first), batch.obs, normal, BOX, config)
+    batch, shape = found.batch, (config.num_steps, config.num_envs, ACTION_SIZE)
+    env_source, action_source = sources(subject, found.before["rng"], 2)
+    obs = environment.next_obs(batch, env_noise(subject, env_source, config))
+    normal_source, uniform_source = halves(subject, action_source)
+    action_noise, anywhere = normal(subject, normal_source, shape), uniform(subject, uniform_source, shape)
+    action = oracle.explored(parameters(weights), batch.obs, action_noise, BOX, config)
     at_random = max(0, config.start_steps - inserted) // config.num_envs
-    action[:at_random] = (np.array(BOX.low) + 2 * oracle.half_range(BOX) * uniform)[:at_random]
+    action[:at_random] = (np.array(BOX.low) + 2 * oracle.half_range(BOX) * anywhere)[:at_random]
     yield "real_action", deviation.relative(batch.action, action, floor=1.0)
+    yield "real_action/obs", deviation.relative(batch.obs[1:], obs[:-1], floor=1.0)
     final_obs = environment.successor(np, batch.obs.astype(float), batch.action.astype(float))
     yield "real_action/final_obs", deviation.relative(batch.final_obs, final_obs, floor=1.0)
 
 
-def _acting_randomness(subject: Subject, rng: np.ndarray, config: Config) -> tuple[np.ndarray, np.ndarray]:
-    """Normal and uniform noise of the rollout that starts with this random state."""
-    shape = config.num_steps, config.num_envs, ACTION_SIZE
-    if subject.spec.family == "jax":
-        import jax
-
-        _, _, action_key = jax.random.split(jax.random.wrap_key_data(jax.numpy.asarray(rng)), 3)
-        keys = jax.random.split(action_key)
-        drawn = jax.random.normal(keys[0], shape, subject.dtype), jax.random.uniform(keys[1], shape, subject.dtype)
-    else:
-        import torch
-
-        generator, dtype = _generator(rng), getattr(torch, subject.dtype)
-        torch.randint(2**31, (2,), generator=generator)  # the environment's
-        drawn = [draw(shape, dtype=dtype, generator=generator) for draw in (torch.randn, torch.rand)]
-    return np.asarray(drawn[0], float), np.asarray(drawn[1], float)
-
-
-def _learning_randomness(
-    subject: Subject, rng: np.ndarray, inserted: int, config: Config
-) -> tuple[np.ndarray, np.ndarray]:
-    """Replay indices `[U, B]` and noise `[U, B, A]` of the update that starts with this random state."""
-    shape = config.num_updates, config.minibatch_size
-    if subject.spec.family == "jax":
-        import jax
-
-        from benchback.math.jax import Replay, sample_indices
-
-        _, row_key, noise_key = jax.random.split(jax.random.wrap_key_data(jax.numpy.asarray(rng)), 3)
-        replay = Replay((jax.numpy.zeros(config.replay_capacity),))
-        places = sample_indices(row_key, replay, jax.numpy.asarray(inserted), (config.gradient_rows,))
-        noise = jax.random.normal(noise_key, (*shape, ACTION_SIZE), subject.dtype)
-    else:
-        import torch
-
-        from benchback.math.torch import Replay, sample_indices
-
-        generator = _generator(rng)
-        replay = Replay((torch.zeros(config.replay_capacity),))
-        places = sample_indices(generator, replay, inserted, (config.gradient_rows,))
-        noise = torch.randn((*shape, ACTION_SIZE), dtype=getattr(torch, subject.dtype), generator=generator)
-    return np.asarray(places).reshape(shape), np.asarray(noise, float)
-
-
-def _generator(rng: np.ndarray) -> Any:
-    import torch
-
-    return torch.Generator().set_state(torch.tensor(rng))
-
-
 def execution(subject: Subject) -> Iterator[Deviation]:
-    """L4: every mode and unit."""
-    return executions(subject, cases.TINY, "box")
+    """L4: every mode and unit; torch and JAX."""
+    yield from executions(subject, cases.TINY, "box")
+    if subject.spec.family == "torch":
+        yield from beside(subject)
+
+
+def beside(subject: Subject) -> Iterator[Deviation]:
+    """The part of L4 in which torch is run beside the JAX family, with the same noise and rows."""
+    return beside_jax(subject, REFERENCE, _course(), drawn_in_update=2)
 
 
 LEVELS = {"L0": forward, "L1": one_step, "L2": twenty_steps, "L3": update, "L4": execution}

@@ -1,17 +1,20 @@
 """The five levels for VPG, each with discrete and continuous actions."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from benchback.agent import Weights, start
 from benchback.parity import deviation, environment
+from benchback.parity.beside import beside_jax
 from benchback.parity.deviation import Deviation, worst
+from benchback.parity.draws import env_noise, gumbel, normal, sources
+from benchback.parity.environment import ACTION_SIZE, NUM_ACTIONS
 from benchback.parity.execution import best, executions
 from benchback.parity.gradient_steps import gradient_steps
+from benchback.parity.iterations import Course, Iteration, iterations
 from benchback.parity.oracle import parameters
 from benchback.parity.subject import Subject
 from benchback.parity.vpg import cases, oracle
@@ -19,13 +22,15 @@ from benchback.parity.vpg.cases import Kind
 
 SEED = 7
 REFERENCE = "purejax"
-"""The backend whose actions all JAX backends must reproduce."""
+"""The backend of the JAX family that torch is run beside, with the same noise."""
 NUM_ITERATIONS = 2
 
 
 def _either(level: Callable[[Subject, Kind], Iterator[Deviation]]) -> Callable[[Subject], Iterator[Deviation]]:
-    """Worst deviations of the level over discrete and continuous actions."""
-    return lambda subject: worst(d for kind in cases.KINDS for d in level(subject, kind))
+    """Worst deviations of the level over discrete and continuous actions; of one kind where one program must do."""
+    return lambda subject: worst(
+        d for kind in cases.KINDS[: 2 if subject.thorough else 1] for d in level(subject, kind)
+    )
 
 
 def forward(subject: Subject, kind: Kind) -> Iterator[Deviation]:
@@ -65,7 +70,9 @@ def initial_weights(weights: Weights) -> Iterator[Deviation]:
 def one_step(subject: Subject, kind: Kind) -> Iterator[Deviation]:
     """L1: one gradient step of the policy and one of the value function on each case."""
     for case in cases.single_steps(kind):
-        yield from _one_step(subject, case)
+        # Observations of another type are another program.
+        if subject.thorough or case.minibatch.obs.dtype == np.float32:
+            yield from _one_step(subject, case)
 
 
 def _one_step(subject: Subject, case: cases.Case) -> Iterator[Deviation]:
@@ -97,7 +104,7 @@ def ten_steps(subject: Subject, kind: Kind) -> Iterator[Deviation]:
 def update(subject: Subject, kind: Kind) -> Iterator[Deviation]:
     """L3: whole updates on given rollouts, and whole iterations; `truncation=terminal` where it costs less."""
     yield from _given_rollout(subject, cases.BASE, kind)
-    if kind == "discrete":
+    if kind == "discrete" and subject.thorough:
         yield from _given_rollout(subject, cases.TERMINAL, kind)
     yield from _iterations(subject, kind)
 
@@ -116,46 +123,45 @@ def _given_rollout(subject: Subject, config: Any, kind: Kind) -> Iterator[Deviat
     yield from deviation.of_weights(agent.export(state), expected)
 
 
-class Iteration(NamedTuple):
-    """Rollout, row order, metrics and weights of one iteration."""
-
-    batch: Any
-    last_obs: np.ndarray
-    metrics: dict[str, Any]
-    after: Weights
+def _course(kind: Kind) -> Course:
+    return Course(cases.BASE, kind, SEED, cases.network(np.random.default_rng(5), kind), NUM_ITERATIONS)
 
 
 def _iterations(subject: Subject, kind: Kind) -> Iterator[Deviation]:
-    """Iterations: updates compared with the oracle; in the JAX family actions with the reference backend."""
-    expected = cases.network(np.random.default_rng(5), kind)
-    history = _history(subject, expected, kind)
-    known = replace(subject, backend=REFERENCE) if subject.spec.family == "jax" else subject
-    reference = _history(known, expected, kind) if known != subject else history
-    for ours, theirs in zip(history, reference, strict=True):
-        expected, metrics = oracle.update(expected, ours.batch, ours.last_obs, cases.BASE)
-        yield "action/iteration", deviation.unlike(ours.batch.action, theirs.batch.action)
-        found = [*deviation.of_metrics(ours.metrics, metrics), *deviation.of_weights(ours.after, expected)]
-        yield from ((f"{quantity}/iteration", off) for quantity, off in found)
+    """Iterations beside the oracle, which has the same noise."""
+    course = _course(kind)
+    expected = course.weights
+    for found in iterations(subject, course):
+        deviations = [*_acted(subject, kind, expected, found)]
+        expected, metrics = oracle.update(expected, found.batch, found.between["env/obs"], cases.BASE)
+        deviations += deviation.of_metrics(found.metrics, metrics)
+        deviations += deviation.of_weights(found.after, expected) if found.after is not None else ()
+        yield from ((f"{quantity}/iteration", off) for quantity, off in deviations)
 
 
-def _history(subject: Subject, weights: Weights, kind: Kind) -> list[Iteration]:
-    agent = subject.agent(cases.BASE, kind)
-    state = start(agent, SEED, weights)
-    history = []
-    for _ in range(NUM_ITERATIONS):
-        state, batch = agent.rollout(state)
-        # Copied before the update may donate it.
-        fetched, last_obs = subject.fetch(batch), agent.export(state)["env/obs"]
-        state, metrics = agent.update(state, batch)
-        history.append(Iteration(fetched, last_obs, subject.fetch(metrics), agent.export(state)))
-    return history
+def _acted(subject: Subject, kind: Kind, weights: Weights, found: Iteration) -> Iterator[Deviation]:
+    """Deviation of a rollout: its actions, sampled with the same noise, and the observations that followed."""
+    batch = found.batch
+    env_source, action_source = sources(subject, found.before["rng"], 2)
+    noise = env_noise(subject, env_source, cases.BASE)
+    yield "real_action/obs", deviation.relative(batch.obs[1:], environment.next_obs(batch, noise)[:-1], floor=1.0)
+    draw, size = (gumbel, NUM_ACTIONS) if kind == "discrete" else (normal, ACTION_SIZE)
+    action = oracle.sampled(weights, batch.obs, draw(subject, action_source, (*batch.reward.shape, size)))
+    yield "action", deviation.unlike(batch.action, action)
 
 
 def execution(subject: Subject) -> Iterator[Deviation]:
-    """L4: every mode and unit with discrete actions; the best mode and unit with continuous ones too."""
+    """L4: every mode and unit with discrete actions; the best mode and unit with continuous ones too; torch and JAX."""
     yield from executions(subject, cases.TINY)
     for quantity, off in executions(subject, cases.TINY, "box", [best(subject.spec)]):
         yield f"{quantity}/box", off
+    if subject.spec.family == "torch":
+        yield from beside(subject)
+
+
+def beside(subject: Subject) -> Iterator[Deviation]:
+    """The part of L4 in which torch is run beside the JAX family, with the same noise; updates draw nothing."""
+    return beside_jax(subject, REFERENCE, _course("discrete"), drawn_in_update=0)
 
 
 LEVELS = {

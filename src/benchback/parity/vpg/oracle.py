@@ -1,8 +1,8 @@
 """VPG's learning in plain NumPy and float64: the reference of every backend.
 
 Written independently from the equations: gradients by hand, returns by a loop per environment. It imports only data
-types from the rest of the project (configuration and records), no computations. Acting is left out: random streams
-differ between frameworks. The policy is Gaussian if there is a weight `log_std`, else categorical.
+types from the rest of the project (configuration and records), no computations. Random numbers are arguments. The
+policy is Gaussian if there is a weight `log_std`, else categorical.
 """
 
 import numpy as np
@@ -41,6 +41,12 @@ def greedy(weights: Weights, obs: np.ndarray) -> np.ndarray:
     """The most probable action."""
     out = actor_output(weights, obs)
     return out if "log_std" in weights else out.argmax(-1)
+
+
+def sampled(weights: Weights, obs: np.ndarray, noise: np.ndarray) -> np.ndarray:
+    """The action sampled with this noise: argmax of logits and Gumbel noise, or mean and std times normal noise."""
+    out = actor_output(weights, obs)
+    return out + np.exp(weights["log_std"]) * noise if "log_std" in weights else (out + noise).argmax(-1)
 
 
 def entropy(weights: Weights, obs: np.ndarray) -> float:

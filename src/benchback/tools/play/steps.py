@@ -66,7 +66,7 @@ def chooser(run: Run, weights: Weights, seed: int) -> Callable[[np.ndarray, bool
 
 def _player(run: Run, weights: Weights, seed: int) -> tuple[Agent, Backend, Env, State]:
     """The agent in one environment, compiled, and its state with the networks of `weights`."""
-    make, backend = registry.load(run.algorithm, run.backend)
+    make, backend = registry.load(run.algorithm, run.backend, run.gradients)
     env = environment(run, 1)
     agent = backend.modes[run.compile_mode](make(run.config.for_evaluation(1), env))
     return agent, backend, env, start(agent, seed, network_of(weights, replay=False))

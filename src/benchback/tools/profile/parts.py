@@ -118,7 +118,7 @@ def _hollow(work: Workload, times: int) -> dict[str, float]:
         return {}
     try:
         run = replace(work.run, config=replace(config, num_envs=1, hidden_sizes=(1,) * len(config.hidden)))
-        make, backend = registry.load(run.algorithm, run.backend)
+        make, backend = registry.load(run.algorithm, run.backend, run.gradients)
         plain = make(run.config, environment(run, 1))
     except InputError:
         return {}

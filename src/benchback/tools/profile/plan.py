@@ -32,7 +32,7 @@ class ProfilePlan:
     def rival(self) -> Run:
         """The run in the compared backend, in that backend's best mode."""
         assert self.compare is not None
-        return replace(self.run, backend=self.compare, mode="best", unit="phase")
+        return replace(self.run, backend=self.compare, mode="best", unit="phase", gradients="framework")
 
 
 def lasting(plan: ProfilePlan) -> Run:

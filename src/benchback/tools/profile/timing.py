@@ -46,7 +46,7 @@ class Steady:
 def steady(plan: ProfilePlan) -> Steady:
     """The run's agent after warm-up, with the times of its iterations."""
     run = plan.run
-    make, backend = registry.load(run.algorithm, run.backend)
+    make, backend = registry.load(run.algorithm, run.backend, run.gradients)
     plain = make(run.config, environment(run, run.config.num_envs))
     whole = registry.execute(plain, backend, run.compile_mode, run.unit, run.length)
     phases = whole if run.unit == "phase" else registry.execute(plain, backend, run.compile_mode, "phase")

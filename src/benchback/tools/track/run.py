@@ -31,7 +31,7 @@ class Tracked:
 def tracked(study: str, slot: Slot, cell: Cell, attempt: Attempt) -> Tracked:
     """The run of an attempt that has a record."""
     assert attempt.record is not None
-    how = {"timing": cell.timing, "threads": cell.threads, "device": cell.device, "division": cell.division}
+    how = {"timing": cell.timing, "threads": cell.threads, "device": cell.device}
     config = {**cell.run, **how, "seed": slot.seed, "variant": cell.variant, "block": slot.block, "slot": slot.id}
     marks = {f"mark/{name}_s": x for name, x in attempt.record.marks.items()}
     summary = marks | {f"memory/{name}": x for name, x in attempt.record.memory.items()}

@@ -17,7 +17,7 @@ PRODUCT_S = 0.3
 
 
 def measure(work: SimpleNamespace, options: dict[str, str]) -> dict[str, Any]:
-    """Train with the backend, mode, unit and suite of `options` on the work."""
+    """Train with the backend, mode, unit, gradients and suite of `options` on the work."""
     run = run_of(work, options)
     agent, backend = build(run)
     if run.unit == "chunk":
@@ -65,7 +65,7 @@ def step_by_step(agent: Any, backend: Any, work: SimpleNamespace) -> tuple[dict[
 def run_of(work: SimpleNamespace, options: dict[str, str]) -> Run:
     """The work as a Run of benchback."""
     fields = {name: x for name, x in vars(work).items() if name != "env"}
-    execution = {name: options[name] for name in ("backend", "mode", "unit")}
+    execution = {name: x for name, x in options.items() if name != "suite"}
     env = f"{options['suite']}/{work.env}"
     return Run.from_dict(fields | execution | {"env": env, "chunk": work.num_iterations})
 
