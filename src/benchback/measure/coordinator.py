@@ -22,7 +22,7 @@ from benchback.measure.launch import launcher
 from benchback.measure.process import Ended, Interrupted, Launch, Tick
 from benchback.measure.record import Attempt, Cell, Record, Slot
 from benchback.measure.relay import Pace, RelayLaunch, relay_launch
-from benchback.measure.stopping import extend_groups, lengthen
+from benchback.measure.stopping import block_seconds, extend_groups, lengthen
 from benchback.measure.store import Fenced, Lease, Store, create, open_store
 from benchback.measure.study import Study
 
@@ -192,11 +192,12 @@ class Coordinator:
         """Run what is open until nothing is; False if asked to stop before."""
         while not self.hooks.asked_to_stop():
             left_s = self.deadline - self.hooks.clock()
-            if left_s <= 0:
+            leases = self.store.lease_together(owner(), LEASE_S, self.stratum, self.block_of)
+            if self.seconds_of(leases) > left_s or left_s <= 0:
+                self.store.release(*leases)
                 self.hooks.log("the time is used up")
                 self.close_block()
                 return True
-            leases = self.store.lease_together(owner(), LEASE_S, self.stratum, self.block_of)
             if leases:
                 self.fill(leases)
             elif self.store.progress(self.stratum).running:
@@ -208,6 +209,12 @@ class Coordinator:
                 self.close_block()
                 return True
         return False
+
+    def seconds_of(self, leases: Sequence[Lease]) -> float:
+        """Seconds that these slots will take, by earlier blocks of their group; 0 where that is not known or needed."""
+        if not leases or math.isinf(self.deadline):
+            return 0.0
+        return block_seconds(self.store, self.stratum).get(self.cells[leases[0].slot.cell].group, 0.0)
 
     def block_of(self, slot: Slot) -> tuple[str, int] | str:
         """Slots with the same value are run together: those of a block as a relay, whole runs by themselves."""

@@ -125,7 +125,7 @@ def half_width(log_ratios: Sequence[float]) -> float:
 
 
 def block_seconds(store: Store, stratum: int) -> dict[str, float]:
-    """Group -> seconds that its longest block took."""
+    """Group -> seconds that its longest block took; not counting the first, which may have compiled for all."""
     cells = store.cells()
     blocks: dict[tuple[str, int], float] = {}
     slots = {slot.id: slot for slot in store.slots() if slot.stratum == stratum}
@@ -134,4 +134,7 @@ def block_seconds(store: Store, stratum: int) -> dict[str, float]:
             slot = slots[attempt.slot]
             place = cells[slot.cell].group, slot.block
             blocks[place] = blocks.get(place, 0.0) + attempt.duration_s
-    return {group: max(s for (g, _), s in blocks.items() if g == group) for group, _ in blocks}
+    found: dict[str, dict[int, float]] = {}
+    for (group, block), seconds in blocks.items():
+        found.setdefault(group, {})[block] = seconds
+    return {group: max([s for block, s in x.items() if block] or x.values()) for group, x in found.items()}
