@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 from campaign_double import MACHINE, study, work
-from relay_campaign import MANY, STUDY, hooks, modelled, relayed, share, told
+from relay_campaign import STUDY, hooks, modelled, relayed, share, told
 from relay_double import Fault, give, log
 from test_campaign import attempts, table
 from test_process import SOON_S, is_gone
