@@ -31,7 +31,7 @@ def study(backends: Iterable[str] = BACKENDS, gammas: Iterable[float] = (0.99, 0
     """A group for every gamma, with every backend in it."""
     product = Product(axes={"backend": list(backends), "gamma": list(gammas)}, fixed=FIXED)
     options: dict[str, Any] = {"min_blocks": 2, "max_blocks": 8, "precision": 0.03, "rerun_noisy": False}
-    return Study(name="double", products=(product,), protocol="runs", **options | changes)
+    return Study(name="double", products=(product,), **options | {"protocol": "runs"} | changes)
 
 
 STUDY = study()

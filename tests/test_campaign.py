@@ -34,7 +34,7 @@ from benchback.measure.policy import is_accepted
 from benchback.measure.process import Ended, Interrupted, run_cell
 from benchback.measure.record import Attempt, Cell
 from benchback.measure.results import block_times, results
-from benchback.measure.stopping import BLOCKS_AT_ONCE, half_width, pair_ratios
+from benchback.measure.stopping import BLOCKS_AT_ONCE, extend_groups, half_width, pair_ratios
 from benchback.measure.store import Store, open_store
 from benchback.measure.study import Product, Study
 from benchback.measure.verify import verify
@@ -233,7 +233,7 @@ def test_a_new_stratum_repeats_the_schedule_and_is_not_pooled(order: str, path: 
         old, new = (block_times(store, number) for number in (0, 1))
         for cell in old:
             assert old[cell].keys() == new[cell].keys()
-            assert all(new[cell][b] == pytest.approx(2 * old[cell][b]) for b in old[cell])
+            assert all(new[cell][b].seconds == pytest.approx(2 * old[cell][b].seconds) for b in old[cell])
     with open_campaign(path, chosen, fingerprint=other) as store:
         assert len(store.strata()) == 2
     assert verify(path) == []
@@ -471,9 +471,9 @@ def test_coordinators_that_work_at_once_share_the_work(
 def test_groups_are_not_extended_twice_by_two_who_see_the_same(path: Path) -> None:
     assert work(path, HOOKS, study(max_blocks=2))
     with open_store(path) as one, open_store(path) as two:
-        assert coordinator.extend_groups(one, study(precision=1e-6), 0, HOOKS)
+        assert extend_groups(one, study(precision=1e-6), 0, HOOKS.log)
         once = one.slots()
-        assert coordinator.extend_groups(two, study(precision=1e-6), 0, HOOKS)
+        assert extend_groups(two, study(precision=1e-6), 0, HOOKS.log)
         assert two.slots() == once
 
 

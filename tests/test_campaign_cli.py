@@ -18,6 +18,7 @@ import pytest
 import yaml
 from campaign_double import FIXED, MACHINE, study, work
 
+from benchback.cli.planning import PlanFlags, chosen_study
 from benchback.errors import InputError
 from benchback.measure import gate, machine
 from benchback.measure.coordinator import open_campaign
@@ -295,3 +296,45 @@ def test_interrupting_a_real_campaign_leaves_nothing_running(
         assert list(store.attempts()) == []
         assert store.progress().running == 0
         assert {event.kind for event in store.events()} == ({"parity"} if during == "run" else set())
+
+
+def chosen(*arguments: str) -> Study:
+    return chosen_study(["smoke", *arguments], "plan", PlanFlags)[0]
+
+
+def test_the_protocol_is_an_option() -> None:
+    relay, runs = chosen(), chosen("--protocol", "runs")
+    assert (relay.relays, runs.relays) == (True, False)
+    assert relay.id != runs.id
+    assert chosen("--protocol", "relay").id == relay.id
+
+
+@pytest.mark.parametrize(("given", "seconds"), [("90s", 90.0), ("5m", 300.0), ("1h", 3600.0), ("1.5h", 5400.0)])
+def test_a_budget_bounds_the_campaign(given: str, seconds: float) -> None:
+    study = chosen("--budget", given)
+    assert (study.budget_s, study.max_blocks) == (seconds, 30)
+    assert study.min_blocks == min(3, chosen().min_blocks)
+    assert study.id == chosen().id, "a campaign may go on with another budget"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--budget", "5"], "--budget 5 must be a time greater than 0 with its unit, e.g. 90s, 5m or 1h"),
+        (["--budget", "0s"], "must be a time greater than 0"),
+        (["--budget", "5 m"], "e.g. 90s, 5m or 1h"),
+        (["--budget", "5d"], "e.g. 90s, 5m or 1h"),
+        (["--budget=-5m"], "e.g. 90s, 5m or 1h"),
+        (["--budget", "5m", "--blocks", "4"], "leave out --blocks, or --budget"),
+        (["--protocol", "relay", "--order", "original"], "add --order protocol"),
+    ],
+)
+def test_a_wrong_budget_or_protocol_names_the_remedy(arguments: list[str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        chosen(*arguments)
+
+
+def test_a_plan_tells_its_protocol(benchback) -> None:
+    for name in ("relay", "runs"):
+        told = json.loads(benchback("plan", "smoke", "--protocol", name, "--budget", "2m", "--json").stdout)
+        assert (told["protocol"], told["budget_s"]) == (name, 120.0)

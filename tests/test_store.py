@@ -314,6 +314,64 @@ def test_slots_of_an_owner_known_to_be_gone_are_open_at_once(store: Store) -> No
     store.finish(heir, attempt_for(heir))
 
 
+def by_block(slot: Slot) -> int:
+    return slot.block
+
+
+def test_the_slots_of_one_block_are_leased_together(store: Store) -> None:
+    mine, theirs, third = (store.lease_together(name, 60.0, None, by_block) for name in ("me", "they", "me"))
+    assert [[lease.slot for lease in x] for x in (mine, theirs, third)] == [slots_of(3)[i : i + 2] for i in (0, 2, 4)]
+    assert store.lease_together("they", 60.0, None, by_block) == []
+    store.release(*mine)
+    assert [lease.slot for lease in store.lease_together("they", 60.0, None, by_block)] == slots_of(1)
+
+
+def test_only_the_open_slots_of_a_block_are_leased(store: Store) -> None:
+    done = finish(store).slot
+    assert [lease.slot for lease in store.lease_together("me", 60.0, None, by_block)] == [
+        slot for slot in slots_of(1) if slot != done
+    ]
+
+
+def test_a_block_that_another_owner_works_on_is_left_alone(store: Store, clock: Clock) -> None:
+    first, second = store.lease_together("me", 60.0, None, by_block)
+    clock.now += 30
+    store.renew(second, 60.0)
+    clock.now += 40
+    # The lease on the first slot has run out, that on the second has not.
+    assert {lease.slot.block for lease in store.lease_together("they", 60.0, None, by_block)} == {1}
+    clock.now += 60
+    assert {lease.slot.block for lease in store.lease_together("they", 60.0, None, by_block)} == {0}
+    with pytest.raises(Fenced):
+        store.finish(first, attempt_for(first))
+
+
+def test_attempts_of_a_block_are_stored_all_or_none(store: Store, clock: Clock) -> None:
+    first, second = store.lease_together("me", 60.0, None, by_block)
+    clock.now += 30
+    store.renew(first, 60.0)
+    clock.now += 40
+    store.connection.execute("DELETE FROM lease WHERE fence = ?", (second.fence,))
+    for order in ([first, second], [second, first]):
+        with pytest.raises(Fenced):
+            store.finish_together([(lease, attempt_for(lease)) for lease in order])
+        with pytest.raises(Fenced):
+            store.finish_together([(first, attempt_for(first))], [second])
+        assert list(store.attempts()) == []
+        assert store.progress().running == 1
+
+
+def test_what_is_not_finished_is_free_at_the_same_moment(store: Store) -> None:
+    first, second = store.lease_together("me", 60.0, None, by_block)
+    failed = replace(attempt_for(first), outcome="signal", record=None)
+    store.finish_together([(first, failed)], [second])
+    assert store.progress().running == 0
+    assert [(x.slot, x.number) for x in store.lease_together("they", 60.0, None, by_block)] == [
+        (first.slot, 1),
+        (second.slot, 0),
+    ]
+
+
 def test_a_lease_is_finished_with_its_own_attempt_or_not_at_all(store: Store) -> None:
     lease = leased(store)
     for wrong in (replace(attempt_for(lease), number=1), replace(attempt_for(lease), slot="other/0")):

@@ -1,6 +1,7 @@
 """`benchback plan`: what a study would run, in which order, and what it would take."""
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Literal
@@ -10,10 +11,16 @@ from rich.console import Console
 
 from benchback.cli.arguments import parse_named
 from benchback.cli.tables import hours, table
+from benchback.errors import InputError
 from benchback.measure import study as studies
 from benchback.measure.plan import TYPICAL_CV, Cost, estimate, minimum_detectable_effect, schedule
 from benchback.measure.record import Cell, Slot
 from benchback.measure.study import Study
+
+SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+FEWEST_BLOCKS = 3
+"""Blocks of every group that a budget asks for before it adds some where they are needed most."""
+MOST_BLOCKS = 30
 
 
 @dataclass(frozen=True)
@@ -34,6 +41,10 @@ class PlanFlags:
     """Passes in the original order."""
     blocks: int | None = None
     """Blocks of every group, neither fewer nor more; by default as the study says."""
+    protocol: Literal["relay", "runs"] | None = None
+    """relay: the variants of a block take turns in resident processes; runs: whole trainings one after another."""
+    budget: str | None = None
+    """Time for the campaign, e.g. 90s, 5m or 1h: at least 3 blocks if they fit, then more where it is least precise."""
     seed: int | None = None
     """Seed of the schedule and of the runs; 0 unless given. A campaign keeps the one it was begun with."""
     json: bool = False
@@ -47,14 +58,27 @@ def chosen_study(arguments: list[str], verb: str, flags_type: type) -> tuple[Any
     chosen = studies.select(studies.load(name), flags.index, flags.start, flags.count)
     if flags.scale != 1.0:
         chosen = studies.scaled(chosen, flags.scale)
-    changes: dict[str, Any] = {}
-    if flags.order is not None:
-        changes["order"] = flags.order
-    if flags.repeats is not None:
-        changes["repeats"] = flags.repeats
+    given = {name: getattr(flags, name) for name in ("order", "repeats", "protocol")}
+    changes: dict[str, Any] = {name: x for name, x in given.items() if x is not None}
     if flags.blocks is not None:
         changes |= {"min_blocks": flags.blocks, "max_blocks": flags.blocks}
-    return replace(chosen, **changes), flags
+    if flags.budget is not None:
+        changes |= within(chosen, flags)
+    changed = replace(chosen, **changes)
+    if flags.protocol == "relay" and not changed.relays:
+        raise InputError(f"--protocol relay has no effect in the order {changed.order}; add --order protocol")
+    return changed, flags
+
+
+def within(study: Study, flags: PlanFlags) -> dict[str, Any]:
+    """The fields of a study that make it keep to the budget."""
+    if flags.blocks is not None:
+        raise InputError("--budget chooses the number of blocks; leave out --blocks, or --budget")
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", flags.budget or "")
+    seconds = float(found[1]) * SECONDS[found[2]] if found else 0.0
+    if not seconds:
+        raise InputError(f"--budget {flags.budget} must be a time greater than 0 with its unit, e.g. 90s, 5m or 1h")
+    return {"budget_s": seconds, "min_blocks": min(study.min_blocks, FEWEST_BLOCKS), "max_blocks": MOST_BLOCKS}
 
 
 def plan(arguments: list[str]) -> int:
@@ -70,6 +94,7 @@ def print_plan(study: Study, cells: Sequence[Cell], slots: Sequence[Slot], cost:
     if as_json:
         entries = [asdict(entry) | {"cell_id": entry.cell.id} for entry in study.entries]
         found = {"study": study.name, "comparable": study.comparable, "order": study.order, "entries": entries}
+        found |= {"protocol": "relay" if study.relays else "runs", "budget_s": study.budget_s}
         found |= {"schedule": [asdict(slot) | {"id": slot.id} for slot in slots], "estimate": asdict(cost)}
         print(json.dumps(found | {"minimum_detectable_effect": effect}, indent=2))
         return
@@ -81,6 +106,7 @@ def print_plan(study: Study, cells: Sequence[Cell], slots: Sequence[Slot], cost:
     print(f"{len(study.entries)} configurations, {len(cells)} cells, {cost.runs} runs (at most {cost.most_runs})")
     spread = f"between {hours(cost.low_s)} and {hours(cost.high_s)}"
     print(f"about {hours(cost.seconds)} ({spread}; at most {hours(cost.most_seconds)} if every group needs all blocks)")
-    print(f"about {cost.bytes / 1e6:.1f} MB, order {study.order}" + ("" if study.comparable else ", not comparable"))
+    how = f"order {study.order}, {'relays' if study.relays else 'whole runs'}"
+    print(f"about {cost.bytes / 1e6:.1f} MB, {how}" + ("" if study.comparable else ", not comparable"))
     if effect is not None:
         print(f"smallest effect {study.min_blocks} blocks find: {effect:.1%}, where runs vary by {TYPICAL_CV:.0%}")

@@ -22,7 +22,7 @@ from benchback.measure.launch import launcher
 from benchback.measure.process import Ended, Interrupted, Launch, Tick
 from benchback.measure.record import Attempt, Cell, Record, Slot
 from benchback.measure.relay import Pace, RelayLaunch, relay_launch
-from benchback.measure.stopping import extend_groups, lengthen
+from benchback.measure.stopping import block_seconds, extend_groups, lengthen
 from benchback.measure.store import Fenced, Lease, Store, create, open_store
 from benchback.measure.study import Study
 
@@ -53,6 +53,8 @@ class Hooks:
     """Counters of the machine; noise is computed from two samples."""
     canary: Callable[[], dict[str, float]] | None = machine.canary
     """Times the machine around a block. None: no canary is run."""
+    clock: Callable[[], float] = time.monotonic
+    """Seconds, by which the budget is used up."""
 
 
 def open_campaign(
@@ -139,7 +141,7 @@ def _check_machine(store: Store, study: Study, fingerprint: Mapping[str, Any], n
 
 def work(store: Store, study: Study, hooks: Hooks) -> bool:
     """Run what is open until nothing is; False if asked to stop before. Extends groups that are not precise enough."""
-    stratum, deadline = len(store.strata()) - 1, time.monotonic() + (study.budget_s or math.inf)
+    stratum, deadline = len(store.strata()) - 1, hooks.clock() + (study.budget_s or math.inf)
     lengthen(store, study, stratum)
     # Leases under our name belong to a dead process whose pid we reuse.
     store.forget(lambda name: name == owner() or owner_is_gone(name))
@@ -183,18 +185,19 @@ class Coordinator:
     stratum: int
     cells: Mapping[str, Cell]
     deadline: float = math.inf
-    """On the clock of time.monotonic: when the budget is used up."""
+    """On the clock of the hooks: when the budget is used up."""
     block: tuple[str, int] | None = None
 
     def work(self) -> bool:
         """Run what is open until nothing is; False if asked to stop before."""
         while not self.hooks.asked_to_stop():
-            left_s = self.deadline - time.monotonic()
-            if left_s <= 0:
+            left_s = self.deadline - self.hooks.clock()
+            leases = self.store.lease_together(owner(), LEASE_S, self.stratum, self.block_of)
+            if self.seconds_of(leases) > left_s or left_s <= 0:
+                self.store.release(*leases)
                 self.hooks.log("the time is used up")
                 self.close_block()
                 return True
-            leases = self.store.lease_together(owner(), LEASE_S, self.stratum, self.block_of)
             if leases:
                 self.fill(leases)
             elif self.store.progress(self.stratum).running:
@@ -206,6 +209,12 @@ class Coordinator:
                 self.close_block()
                 return True
         return False
+
+    def seconds_of(self, leases: Sequence[Lease]) -> float:
+        """Seconds that these slots will take, by earlier blocks of their group; 0 where that is not known or needed."""
+        if not leases or math.isinf(self.deadline):
+            return 0.0
+        return block_seconds(self.store, self.stratum).get(self.cells[leases[0].slot.cell].group, 0.0)
 
     def block_of(self, slot: Slot) -> tuple[str, int] | str:
         """Slots with the same value are run together: those of a block as a relay, whole runs by themselves."""
@@ -223,7 +232,9 @@ class Coordinator:
         try:
             if not self.hooks.asked_to_stop():
                 finished = self.attempts(leases)
-                self.store.finish_together(finished)
+                done = {lease.fence for lease, _ in finished}
+                # Slots without an attempt run again, together: nobody may lease one before the others are free.
+                self.store.finish_together(finished, [lease for lease in leases if lease.fence not in done])
         except Fenced as lost:
             self.store.add_event("fenced", str(lost))
         except Interrupted:
@@ -231,8 +242,7 @@ class Coordinator:
         else:
             for lease, attempt in finished:
                 self.hooks.finished(lease.slot, self.cells[lease.slot.cell], attempt)
-        for lease in leases:  # of slots without an attempt: they run again
-            self.store.release(lease)
+        self.store.release(*leases)
 
     def attempts(self, leases: Sequence[Lease]) -> list[tuple[Lease, Attempt]]:
         """The attempts at these slots, with the machine noise during them.
@@ -244,6 +254,9 @@ class Coordinator:
         cells, seed = [self.cells[lease.slot.cell] for lease in leases], leases[0].slot.seed
         for lease, cell in zip(leases, cells, strict=True):
             self.hooks.started(lease.slot, cell)
+        # Where a relay runs in pairs, all run with its first: the same one in every block.
+        reference = min(cells, key=lambda cell: list(self.cells).index(cell.id))
+        cells = [reference, *(cell for cell in cells if cell != reference)]
         if self.relay is None:
             ended = {cells[0].id: self.launch(cells[0], seed, self.study.timeout_s, renewal.tick)}
         else:

@@ -129,6 +129,11 @@ def timed(record: Record) -> Timed:
     return Timed(float(np.mean(later)) / record.ledger["iterations_per_call"], turns)
 
 
+def comparable(a: Timed, b: Timed) -> bool:
+    """Whether two runs of a block were whole runs, or took turns with each other."""
+    return not a.turns or not b.turns or bool(a.turns.keys() & b.turns.keys())
+
+
 def ratio(a: Timed, b: Timed) -> float | None:
     """How many times as long as b a takes: by rounds in a relay, else of whole runs; None where it is not known."""
     if not a.turns or not b.turns:

@@ -107,12 +107,12 @@ def supervise(
     processors: int | None = None,
 ) -> Ended:
     """Run `command FD` to its end and return how it ended. No process it started survives it."""
-    kills_before, started = machine.out_of_memory_kills(), time.monotonic()
+    started = time.monotonic()
     with isolated(command, variables, processors) as listener:
         listener.tell(job)
         listener.hang_up()
         in_time = listener.listen(started + timeout_s, tick)
-    ended = listener.ended(None if in_time else timeout_s, machine.out_of_memory_kills() > kills_before)
+    ended = listener.ended(None if in_time else timeout_s)
     return replace(ended, duration_s=time.monotonic() - started, messages=listener.messages)
 
 
@@ -160,14 +160,14 @@ def _start(command: Sequence[str], variables: dict[str, str]) -> tuple[subproces
 
 def ask(listener: "Listener", request: Mapping[str, Any], limit_s: float, tick: Tick) -> dict[str, Any]:
     """The answer of a resident process within a limit in seconds; raises Died without one."""
-    kills_before, deadline = machine.out_of_memory_kills(), time.monotonic() + limit_s
+    deadline = time.monotonic() + limit_s
     answer = listener.ask(request, deadline, tick)
     if answer is not None:
         return answer
     late = time.monotonic() > deadline
     end_group(listener.process)
     listener.drain()
-    ended = listener.ended(limit_s if late else None, machine.out_of_memory_kills() > kills_before)
+    ended = listener.ended(limit_s if late else None)
     if ended.outcome == "ok":
         ended = replace(ended, outcome="garbled", detail="the worker ended without an answer")
     raise Died(ended)
@@ -180,6 +180,7 @@ class Listener:
         assert process.stdout is not None
         self.process, self.frames, self.output = process, frames, process.stdout.fileno()
         self.reader, self.messages, self.garbled = Reader(), [], ""
+        self.kills_before = machine.out_of_memory_kills()
         self.log: deque[bytes] = deque()
         self.log_bytes = 0
         self.selector = selectors.DefaultSelector()
@@ -202,6 +203,9 @@ class Listener:
 
     def ask(self, request: Mapping[str, Any], deadline: float, tick: Tick) -> dict[str, Any] | None:
         """The answer of a resident process; None if none arrives by the deadline, or it died."""
+        self.read(0.0)
+        if self.messages:
+            self.garbled = "the worker sent a message that nobody asked for"
         self.tell(json.dumps(request) + "\n")
         self.listen(deadline, tick, lambda: bool(self.messages))
         return self.messages.pop() if self.messages and not self.garbled else None
@@ -262,9 +266,11 @@ class Listener:
         text = b"".join(self.log)[-LOG_BYTES:].decode(errors="replace")
         return text.encode()[-LOG_BYTES:].decode(errors="ignore")
 
-    def ended(self, timed_out_s: float | None, killed_for_memory: bool) -> Ended:
+    def ended(self, timed_out_s: float | None) -> Ended:
         """How the process ended, once it has; `timed_out_s` is the limit that ended it, if one did."""
         log, code = self.log_text(), self.process.returncode
+        # Since it was started: a resident process may be killed while it rests.
+        killed_for_memory = machine.out_of_memory_kills() > self.kills_before
         outcome, detail = classify(code, timed_out_s is not None, self.garbled, log, killed_for_memory)
         return Ended(outcome, detail if timed_out_s is None else f"not done after {timed_out_s:g} s", log)
 

@@ -23,7 +23,7 @@ from benchback.measure import machine
 from benchback.measure.cost import FEWEST_WARM
 from benchback.measure.process import Died, Ended, Listener, Tick, ask, isolated, with_record
 from benchback.measure.record import Cell
-from benchback.measure.wire import parse_record
+from benchback.measure.wire import parse_relay_record
 from benchback.measure.worker import Job
 from benchback.run import Run
 from benchback.stats.relay import FEWEST_ROUNDS
@@ -34,6 +34,8 @@ SLOW = 50.0
 """A turn may take this many times as long as expected, and a minute more, before it counts as hanging."""
 LONG_S = 0.5
 """A call of at least this length is counted even if it is the first of a turn: cold caches cost milliseconds."""
+ANSWERS = {"start": ("call_s", "bytes"), "turn": ("seconds",), "finish": ()}
+"""Request -> the numbers that its answer must have."""
 ROOM = 1.25
 """Memory that must be free for another process, relative to the largest so far."""
 
@@ -55,7 +57,7 @@ If one fails, only that one is there: without it the block is not complete, and 
 
 
 @contextmanager
-def relay_launch(keep_caches: bool = False) -> Iterator[RelayLaunch]:
+def relay_launch(keep_caches: bool = False, command: Sequence[str] = COMMAND) -> Iterator[RelayLaunch]:
     """Runs relays; with `keep_caches`, only the first relay of a cell compiles and later ones load its programs."""
     with tempfile.TemporaryDirectory(prefix="benchback-relay-", ignore_cleanup_errors=True) as folder:
         kept = Path(folder) if keep_caches else None
@@ -68,7 +70,7 @@ def relay_launch(keep_caches: bool = False) -> Iterator[RelayLaunch]:
             tick: Tick,
             show: Callable[[str], None],
         ) -> dict[str, Ended]:
-            return run_relay(Relay(cells, seed, timeout_s, pace, tick, show, kept))
+            return run_relay(Relay(cells, seed, timeout_s, pace, tick, show, kept, command))
 
         yield launch
 
@@ -78,7 +80,7 @@ class Relay:
     """What one relay is given."""
 
     cells: Sequence[Cell]
-    """In the order in which they are started; where they do not fit in memory, the first runs with each other."""
+    """In the order in which they are started. In pairs, the first runs with each of the others."""
     seed: int
     timeout_s: float
     pace: Pace
@@ -117,14 +119,15 @@ class Failed(Exception):
 
 def run_relay(relay: Relay) -> dict[str, Ended]:
     """All variants at once; in pairs with the first where they do not fit in memory or share a GPU."""
+    pairs = [[relay.cells[0], cell] for cell in relay.cells[1:]] or [list(relay.cells)]
     try:
         if any(cell.device == "gpu" for cell in relay.cells):
-            return Legs(relay).run([[relay.cells[0], cell] for cell in relay.cells[1:]] or [list(relay.cells)])
+            return Legs(relay, limited=False).run(pairs)
         try:
             return Legs(relay).run([list(relay.cells)])
         except TooLarge:
             relay.show("not enough memory for all at once: in pairs")
-            return Legs(relay, limited=False).run([[relay.cells[0], cell] for cell in relay.cells[1:]])
+            return Legs(relay, limited=False).run(pairs)
     except Failed as failed:
         return {failed.cell.id: failed.ended}
 
@@ -166,10 +169,11 @@ class Legs:
         runner = self.runners[cell.id] = Runner(cell, listener, 1, 0.0, 0.0)
         job = Job(cell, relay.seed, time.monotonic(), os.getpid())
         request = {"do": "start", "job": job.to_dict(), "weights": str(weights)}
-        request["iterations"] = warm_iterations(relay.cells)
+        warm, most = warm_iterations(relay.cells)
+        request |= {"iterations": warm, "num_iterations": most}
         answer = self.ask(runner, request, relay.timeout_s)
         runner.call_s, runner.bytes = answer["call_s"], answer["bytes"]
-        runner.calls = calls_of_a_turn(cell, runner.call_s, relay.pace.turn_s, request["iterations"])
+        runner.calls = calls_of_a_turn(cell, runner.call_s, relay.pace.turn_s, most - warm)
         runner.spent_s = time.monotonic() - started
 
     def check_memory(self) -> None:
@@ -201,24 +205,32 @@ class Legs:
         """Ask for the record."""
         answer = self.ask(runner, {"do": "finish"}, LONGEST_TURN_S)
         ended = Ended("ok", log=runner.listener.log_text(), duration_s=runner.spent_s, messages=[answer])
-        checked = with_record(ended, parse_record)
+        checked = with_record(ended, parse_relay_record)
         if checked.outcome != "ok":
             raise Failed(runner.cell, checked)
         self.ended[runner.cell.id] = checked
 
     def ask(self, runner: Runner, request: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
-        """The answer of a runner; raises Failed if none comes."""
+        """The answer of a runner; raises Failed if none comes, or one without its numbers."""
+        asked_s = time.monotonic()
         try:
-            return ask(runner.listener, request, limit_s, self.relay.tick)
+            answer = ask(runner.listener, request, limit_s, self.relay.tick)
         except Died as died:
-            raise Failed(runner.cell, replace(died.ended, duration_s=runner.spent_s + limit_s)) from None
+            spent_s = runner.spent_s + time.monotonic() - asked_s
+            raise Failed(runner.cell, replace(died.ended, duration_s=spent_s)) from None
+        for name in ANSWERS[request["do"]]:
+            if not (isinstance(answer.get(name), float) and answer[name] > 0):
+                wrong = f"{name}={answer.get(name)!r:.40} of an answer must be a number greater than 0"
+                raise Failed(runner.cell, Ended("garbled", wrong, runner.listener.log_text(), runner.spent_s))
+        return answer
 
 
 @contextmanager
 def _process(relay: Relay, cell: Cell) -> Iterator[Listener]:
     with ExitStack() as stack:
         if relay.caches is None:
-            caches = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="benchback-run-")))
+            own = tempfile.TemporaryDirectory(prefix="benchback-run-", ignore_cleanup_errors=True)
+            caches = Path(stack.enter_context(own))
         else:
             caches = relay.caches / cell.id
             caches.mkdir(parents=True, exist_ok=True)
@@ -226,21 +238,24 @@ def _process(relay: Relay, cell: Cell) -> Iterator[Listener]:
         yield stack.enter_context(isolated(relay.command, variables, cell.threads))
 
 
-def warm_iterations(cells: Sequence[Cell]) -> int:
-    """Iterations before the first turn, the same for all: everything is compiled, and learning has begun."""
+def warm_iterations(cells: Sequence[Cell]) -> tuple[int, int]:
+    """Iterations before the first turn, and of the whole training; the same for all.
+
+    After the first everything is compiled and learning has begun. The training has two calls of every program more at
+    least, even where the cells have fewer: the learning rate would go below zero.
+    """
     runs = [Run.from_dict(dict(cell.run)) for cell in cells]
     whole = math.lcm(*(run.length for run in runs))
     least = max(run.config.iterations_before_learning for run in runs) + FEWEST_WARM
     calls = max(-(-least // whole), 1 if whole >= FEWEST_WARM else FEWEST_WARM)
-    return whole * calls
+    return whole * calls, max(runs[0].config.num_iterations, whole * (calls + 2))
 
 
-def calls_of_a_turn(cell: Cell, call_s: float, turn_s: float, warm: int) -> int:
-    """One that is not counted, and as many as last `turn_s`; one if it is long; no more than the run has iterations."""
+def calls_of_a_turn(cell: Cell, call_s: float, turn_s: float, iterations: int) -> int:
+    """One that is not counted, and as many as last `turn_s`; one if it is long; no more than there are iterations."""
     if call_s >= LONG_S:
         return 1
-    run = Run.from_dict(dict(cell.run))
-    most = (run.config.num_iterations - warm) // run.length
+    most = iterations // Run.from_dict(dict(cell.run)).length
     return max(2, min(1 + math.ceil(turn_s / call_s), most))
 
 

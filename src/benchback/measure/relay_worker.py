@@ -12,7 +12,7 @@ import statistics
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ def main() -> None:
             if request["do"] == "start":
                 job = Job.from_dict(request["job"])
                 die_with(job.coordinator)
-                runner = Runner(job, Path(request["weights"]), request["iterations"])
+                runner = Runner(job, Path(request["weights"]), request["iterations"], request["num_iterations"])
                 write_frame(stream, {"kind": "answer"} | runner.ready())
                 continue
             assert runner is not None
@@ -47,16 +47,20 @@ def main() -> None:
 class Runner:
     """A training that has been warmed up, and what it does between its turns."""
 
-    def __init__(self, job: Job, weights: Path, iterations: int) -> None:
-        """Build the training and run its first `iterations`, enough to compile everything and to begin learning."""
-        self.training = Training(job, weights)
+    def __init__(self, job: Job, weights: Path, iterations: int, num_iterations: int) -> None:
+        """Build the training and run its first `iterations`, enough to compile everything and to begin learning.
+
+        `num_iterations` replaces those of the cell, which may have too few for a turn.
+        """
+        longer = replace(job.cell, run={**job.cell.run, "num_iterations": num_iterations})
+        self.training = Training(replace(job, cell=longer), weights)
         self.weights = digest_of(network_arrays(self.training.agent.export(self.training.state)))
         self.warm_s = self.training.call(iterations // self.training.run.length, round=0, position=0)
         self.iteration = 0
         self.count(len(self.warm_s))
         # Compared between variants: counted before turns, of which some variants have longer ones.
         self.ledger = self.training.ledger() | {"weights": self.weights, "protocol": "relay"}
-        self.ledger["calls"] = self.training.run.config.num_iterations // self.training.run.length
+        self.ledger["calls"] = job.cell.run["num_iterations"] // self.training.run.length
         self.warm = iterations
         self.checkpoint = self.training.agent.export(self.training.state)
         self.resting_s = self.resting_cpu_s = 0.0

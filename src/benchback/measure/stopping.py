@@ -8,7 +8,7 @@ from itertools import combinations
 
 from benchback import stats
 from benchback.measure import plan
-from benchback.measure.metrics import Timed, ratio
+from benchback.measure.metrics import Timed, comparable, ratio
 from benchback.measure.record import Cell, Slot
 from benchback.measure.results import block_times
 from benchback.measure.store import Store
@@ -101,11 +101,16 @@ def open_groups(store: Store, precision: float, stratum: int) -> list[OpenGroup]
 
 
 def pair_ratios(times: Mapping[str, Mapping[int, Timed]], members: Sequence[str]) -> dict[tuple[str, str], list[float]]:
-    """The log ratios of every pair of cells that ran at all, in the blocks that all of those completed."""
+    """The log ratios of every pair of cells that ran at all, in the blocks that all of those completed.
+
+    Relays that ran in pairs with the reference give no ratio of two others; such pairs are left out.
+    """
     ran = [cell for cell in members if times.get(cell)]
     common = sorted(set.intersection(*(set(times[cell]) for cell in ran))) if ran else []
     found: dict[tuple[str, str], list[float]] = {}
     for a, b in combinations(ran, 2):
+        if common and not any(comparable(times[a][block], times[b][block]) for block in common):
+            continue
         ratios = (ratio(times[a][block], times[b][block]) for block in common)
         found[a, b] = [math.log(x) for x in ratios if x is not None]
     return found
@@ -120,7 +125,7 @@ def half_width(log_ratios: Sequence[float]) -> float:
 
 
 def block_seconds(store: Store, stratum: int) -> dict[str, float]:
-    """Group -> seconds that its longest block took."""
+    """Group -> seconds that its longest block took; not counting the first, which may have compiled for all."""
     cells = store.cells()
     blocks: dict[tuple[str, int], float] = {}
     slots = {slot.id: slot for slot in store.slots() if slot.stratum == stratum}
@@ -129,4 +134,7 @@ def block_seconds(store: Store, stratum: int) -> dict[str, float]:
             slot = slots[attempt.slot]
             place = cells[slot.cell].group, slot.block
             blocks[place] = blocks.get(place, 0.0) + attempt.duration_s
-    return {group: max(s for (g, _), s in blocks.items() if g == group) for group, _ in blocks}
+    found: dict[str, dict[int, float]] = {}
+    for (group, block), seconds in blocks.items():
+        found.setdefault(group, {})[block] = seconds
+    return {group: max([s for block, s in x.items() if block] or x.values()) for group, x in found.items()}

@@ -237,19 +237,20 @@ class Store:
     def lease_together(
         self, owner: str, lease_s: float, stratum: int | None, block_of: Callable[[Slot], Hashable]
     ) -> list[Lease]:
-        """The next open slot and all other open slots of its block, for this owner alone; none when there are none."""
-        found: list[Lease] = []
+        """All open slots of the next block that nobody works on, for this owner alone; none when there are none.
+
+        The slots of a block are neighbours in the schedule. A block of which another owner holds a slot is left alone:
+        its slots must be run together.
+        """
         with transaction(self.connection, self.path):
             leased = self._leased()
-            for key, tries in self._tries(stratum):
-                if key in leased or is_closed(tries):
-                    continue
-                slot = _slot(schema.row_at(self.connection, "schedule", key))
-                if found and block_of(slot) != block_of(found[0].slot):
-                    # The slots of a block are neighbours in the schedule.
-                    break
-                found.append(self._lease(slot, len(tries), owner, lease_s))
-        return found
+            unclosed = ((key, len(tries)) for key, tries in self._tries(stratum) if not is_closed(tries))
+            slots = ((key, n, _slot(schema.row_at(self.connection, "schedule", key))) for key, n in unclosed)
+            for _, block in groupby(slots, key=lambda x: block_of(x[2])):
+                together = list(block)
+                if not any(key in leased for key, *_ in together):
+                    return [self._lease(slot, number, owner, lease_s) for _, number, slot in together]
+        return []
 
     def _lease(self, slot: Slot, number: int, owner: str, lease_s: float) -> Lease:
         row = self.connection.execute(
@@ -264,10 +265,12 @@ class Store:
         with transaction(self.connection, self.path):
             self._held("UPDATE lease SET expires_at = ? WHERE fence = ?", lease, self.clock() + lease_s)
 
-    def release(self, lease: Lease) -> None:
-        """Release the slot with nothing stored; no effect if the lease is already lost."""
-        with transaction(self.connection, self.path), suppress(Fenced):
-            self._held("DELETE FROM lease WHERE fence = ?", lease)
+    def release(self, *leases: Lease) -> None:
+        """Release slots with nothing stored, at once; no effect on leases that are already lost."""
+        with transaction(self.connection, self.path):
+            for lease in leases:
+                with suppress(Fenced):
+                    self._held("DELETE FROM lease WHERE fence = ?", lease)
 
     def forget(self, is_gone: Callable[[str], bool]) -> None:
         """Release the slots of owners that are gone, without waiting for their leases to expire."""
@@ -280,8 +283,8 @@ class Store:
         """Store the attempt and release the slot; raises Fenced when the lease is lost."""
         self.finish_together([(lease, attempt)])
 
-    def finish_together(self, finished: Sequence[tuple[Lease, Attempt]]) -> None:
-        """Store attempts and release their slots, all or none; raises Fenced when one of the leases is lost."""
+    def finish_together(self, finished: Sequence[tuple[Lease, Attempt]], others: Sequence[Lease] = ()) -> None:
+        """Store attempts and release their slots and the `others`, all or none; raises Fenced when a lease is lost."""
         for lease, attempt in finished:
             if (attempt.slot, attempt.number) != (lease.slot.id, lease.number):
                 raise ValueError(
@@ -292,6 +295,8 @@ class Store:
             for (lease, _), row in zip(finished, rows, strict=True):
                 self._held("DELETE FROM lease WHERE fence = ?", lease)
                 schema.insert(self.connection, "attempt", row)
+            for lease in others:
+                self._held("DELETE FROM lease WHERE fence = ?", lease)
 
     def attempts(self, slot: str | None = None) -> Iterator[Attempt]:
         """Finished attempts, of one slot or of all, oldest first; Damaged names the first that cannot be trusted."""

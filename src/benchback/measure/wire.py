@@ -132,6 +132,16 @@ def parse_record(fields: Any) -> Record:
     return record
 
 
+def parse_relay_record(fields: Any) -> Record:
+    """The record of a training that took turns; Garbled if it is none."""
+    record = parse_record(fields)
+    calls = len(record.samples["total_s"])
+    for name in ("round", "position"):
+        if len(record.samples.get(name, [])) != calls:
+            raise Garbled(f"{name} of a relay's record must have a number for each of its {calls} calls")
+    return record
+
+
 def _is_number(value: Any) -> bool:
     return type(value) in (int, float)
 
