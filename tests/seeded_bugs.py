@@ -200,7 +200,7 @@ BUGS = {
         "evaluate.py",
         'ended = running & outcome["done"].astype(bool)',
         'ended = outcome["done"].astype(bool)',
-        "test_evaluate.py::test_a_return_does_not_change_when_the_others_play_on",
+        "test_evaluate.py::test_only_the_first_episode_of_an_environment_counts",
     ),
     "iteration of a checkpoint without checksum": Bug(
         "checkpoint.py",
