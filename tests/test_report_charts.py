@@ -274,7 +274,7 @@ def wrong_ratios(shown: Shown, runs: pl.DataFrame) -> Iterator[str]:
 
 
 def ratio_of(runs: pl.DataFrame, row: dict[str, Any], other: str) -> float:
-    """Of the cells with two blocks at least, or one where the row is about one cell."""
+    """Of the cells with two blocks of every variant at least, or one where the row is about one cell."""
     column = f"{row['figure']}_s"
     part = runs.filter(pl.col("timing") == row["timing"])
     for name in ("env", "model"):
@@ -283,11 +283,19 @@ def ratio_of(runs: pl.DataFrame, row: dict[str, Any], other: str) -> float:
     both = (
         sides[0].join(sides[1], on=["env", "model", "block"], suffix="_other").drop_nulls([column, f"{column}_other"])
     )
-    means = []
-    for _, cell in both.group_by("env", "model"):
-        if len(cell) > 1 or row["cells"] == 1:
+    means, common = [], complete_cells(part, column)
+    for place, cell in both.group_by("env", "model"):
+        if row["cells"] == 1 or (len(cell) > 1 and place in common):
             means.append(np.log(cell[column].to_numpy() / cell[f"{column}_other"].to_numpy()).mean())
     return float(np.exp(np.mean(means)))
+
+
+def complete_cells(runs: pl.DataFrame, column: str) -> set[tuple[str, str]]:
+    """Cells in which every variant that has a value at all has two at least."""
+    known = runs.drop_nulls(column).filter(~pl.col("twin"))
+    blocks = known.group_by("variant", "env", "model").len().filter(pl.col("len") > 1)
+    of_variant = [set(part.select("env", "model").rows()) for _, part in blocks.group_by("variant")]
+    return set.intersection(*of_variant) if of_variant else set()
 
 
 def test_a_forest_plot_shows_the_claims(report: Report) -> None:
