@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from benchback import stats
-from benchback.analysis.claims import ALL, Claim, claims_of
+from benchback.analysis.claims import ALL, Claim, claims_of, parts_of
 from benchback.analysis.groups import Group, model_of, setting_of
 from benchback.analysis.source import Source
 from benchback.analysis.table import frame, keys
@@ -33,15 +33,16 @@ def claim_row(claim: Claim) -> dict[str, Any]:
 
 
 def pairs_table(source: Source) -> pl.DataFrame:
-    """Each variant against each other in every cell, by every metric."""
+    """Each variant against each other by every metric: over all cells of a setting, and over parts of them."""
     rows = []
     for groups in source.settings.values():
-        for group in groups:
-            cells = [cell for cell in group.cells if not cell.twin]
-            if len(cells) > MOST_VARIANTS:
-                cells = _best(cells)
-            for second, first in combinations(cells, 2):
-                rows += _pair_rows(source, group, first, second)
+        for env, model, part in parts_of(groups):
+            variants = {cell.variant: cell for group in part for cell in group.cells if not cell.twin}
+            if len(variants) > MOST_VARIANTS:
+                variants = {cell.variant: cell for cell in _best(list(variants.values()))}
+            for second, first in combinations(variants.values(), 2):
+                for row in _pair_rows(source, part, first, second):
+                    rows.append(row | {"env": env, "model": model})
     return frame(rows)
 
 
@@ -50,18 +51,20 @@ def _best(cells: Sequence[Cell]) -> list[Cell]:
     return list({cell.run["backend"]: cell for cell in reversed(cells)}.values())[::-1]
 
 
-def _pair_rows(source: Source, group: Group, first: Cell, second: Cell) -> Iterator[dict[str, Any]]:
-    for metric in METRICS:
-        (claim,) = claims_of(source.parity, [group.only(first, second)], metric, second.variant)
-        (found,) = claim.cells
-        if found.ratio is not None:
-            row = keys(first) | _pair(first, second) | {"figure": metric, "place": source.place(first)}
-            yield row | comparison_columns(found) | {"setting": setting_text(setting_of(first))}
+def _pair_rows(source: Source, groups: Sequence[Group], first: Cell, second: Cell) -> Iterator[dict[str, Any]]:
+    names = first.variant, second.variant
+    pair = [group.only(*(cell for cell in group.cells if cell.variant in names)) for group in groups]
+    both = [group for group in pair if len(group.cells) > 1]
+    for metric in METRICS if both else ():
+        (claim,) = claims_of(source.parity, both, metric, second.variant)
+        if claim.overall.ratio is not None:
+            row = keys(first) | _pair(first, second) | {"figure": metric}
+            yield row | comparison_columns(claim.overall) | {"setting": setting_text(setting_of(first))}
 
 
 def _pair(first: Cell, second: Cell) -> dict[str, str]:
     names = {"backend2": second.run["backend"], "other": second.variant}
-    return names | {"pair": f"{short(first)} → {short(second)}"}
+    return names | {"pair": f"{short(first)} : {short(second)}"}
 
 
 def short(cell: Cell) -> str:
@@ -72,7 +75,7 @@ def short(cell: Cell) -> str:
 def published_table(source: Source) -> pl.DataFrame:
     """Speed-ups by model size as benchback-rl computes them, over all pairs of runs, beside ours of the blocks.
 
-    The pair a → b has a's seconds over b's: above 1, b is faster.
+    The pair a : b has a's seconds over b's: above 1, a is slower.
     """
     rows = []
     for groups in source.settings.values():

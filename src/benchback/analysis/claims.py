@@ -129,7 +129,7 @@ def all_claims(source: Source) -> list[Claim]:
     found = []
     for _, groups in comparable(source.groups):
         reference = reference_variant(groups)
-        for env, model, part in _parts(groups):
+        for env, model, part in parts_of(groups):
             for metric in METRICS:
                 for claim in claims_of(source.parity, part, metric, reference):
                     if not _does_not_apply(claim.overall):
@@ -137,7 +137,7 @@ def all_claims(source: Source) -> list[Claim]:
     return found
 
 
-def _parts(groups: Sequence[Group]) -> Iterator[tuple[str, str, list[Group]]]:
+def parts_of(groups: Sequence[Group]) -> Iterator[tuple[str, str, list[Group]]]:
     """All groups, those of each environment, of each model, and of each pair of both."""
     envs = dict.fromkeys(env_of(group.cells[0]) for group in groups)
     models = dict.fromkeys(model_of(group.cells[0]) for group in groups)
