@@ -173,13 +173,17 @@ def test_what_cannot_be_computed_says_why(numerator: list, n: int, ratio: float 
 
 def test_a_claim_keeps_the_cells_it_cannot_use() -> None:
     good, bad = ([1.1, 1.1, 1.2], [1.0, 1.0, 1.0]), ([1.1, CRASHED, CRASHED], [1.0, 1.0, 1.0])
-    pooled = stats.pool("all", {"a": good, "b": good, "c": bad})
+    rows = [stats.compare(name, *pair) for name, pair in {"a": good, "b": good, "c": bad}.items()]
+    pooled = stats.pool("all", rows)
     assert [row.name for row in pooled.cells] == ["a", "b", "c"]
     assert (pooled.overall.cells, pooled.overall.n) == (2, 6)
     assert [(row.name, row.reason) for row in pooled.overall.left_out] == [("c", NoVerdict.ONE_BLOCK)]
     assert pooled.cells[0].p_holm == pytest.approx(2 * (pooled.cells[0].p or 0))
     assert pooled.cells[2].p_holm is None
-    assert stats.pool("none", {"c": bad}).overall.reason is NoVerdict.NO_CELL
+    assert stats.pool("none", rows[2:]).overall.reason is NoVerdict.NO_CELL
+    assert stats.pool("none", rows, {"c"}).overall.reason is NoVerdict.NO_COMMON_CELL
+    one = stats.pool("one", rows, {"b"}).overall
+    assert (one.cells, one.n, [row.name for row in one.left_out]) == (1, 3, ["a", "c"])
 
 
 def test_two_independent_samples_agree_with_scipy() -> None:

@@ -28,8 +28,8 @@ def claims_table(claims: Sequence[Claim]) -> pl.DataFrame:
 def claim_row(claim: Claim) -> dict[str, Any]:
     """A claim as a row."""
     row = keys(claim.subject) | {"env": claim.env, "model": claim.model, "reference": claim.reference}
-    row |= {"figure": claim.metric, "twin": claim.subject.twin}
-    return row | comparison_columns(claim.overall) | {"setting": setting_text(claim.setting)}
+    row |= {"figure": claim.metric, "twin": claim.subject.twin, "few": claim.few}
+    return row | comparison_columns(claim.overall, claim.along) | {"setting": setting_text(claim.setting)}
 
 
 def pairs_table(source: Source) -> pl.DataFrame:
@@ -101,7 +101,7 @@ def _published_rows(source: Source, groups: Sequence[Group], model: str, metric:
         (claim,) = claims_of(source.parity, [group for group in pair if len(group.cells) > 1], metric, second.variant)
         row = keys(first) | {"env": ALL, "model": model} | _pair(first, second) | {"figure": metric}
         row |= {"geometric_mean": found.geometric_mean, "median": found.median, "pairs": found.pairs}
-        yield row | {"ours": comparison_text(claim.overall)}
+        yield row | {"ours": comparison_text(claim.overall, claim.along)}
 
 
 def _values(groups: Sequence[Group], first: str, second: str, metric: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -1,7 +1,7 @@
 """Groups of cells that do the same work, their outcomes, what may be pooled, and the reference of each."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from benchback.measure.record import Cell
 from benchback.stats import Measured
@@ -18,6 +18,8 @@ class Outcome:
     episode_return: float | None
     first_call_s: float | None = None
     """Of the call that compiles."""
+    first: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
+    """Metrics of the first iterations; see `evidence.first_iterations`."""
 
 
 @dataclass(frozen=True)
