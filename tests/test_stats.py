@@ -640,3 +640,39 @@ def test_importing_is_light() -> None:
     heavy = {"scipy", "ruptures", "jax", "torch", "pandas"}
     code = f"import sys, benchback.stats; assert not {heavy} & set(sys.modules), sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# Unlike ratios
+
+
+def test_ratios_that_are_alike_are_rarely_called_unlike() -> None:
+    """At most 5 % of campaigns, with three values of an axis and five blocks of each."""
+
+    def unlike(generator: np.random.Generator) -> bool:
+        return stats.differ([stats.estimate(generator.normal(0.1, 0.05, 5)) for _ in range(3)])
+
+    assert rate(unlike, seed=21, campaigns=2000) < 0.06
+
+
+def test_ratios_that_differ_are_called_unlike_unless_nobody_would_notice() -> None:
+    def around(mean: float) -> stats.Estimate:
+        return stats.estimate([mean - 0.001, mean, mean + 0.001])
+
+    assert stats.differ([around(0.0), around(0.0), around(0.1)])
+    assert not stats.differ([around(0.0), around(0.01)])
+    assert not stats.differ([around(0.3)])
+
+
+def test_an_effect_that_only_absurd_differences_would_show_is_left_out() -> None:
+    two = stats.compare("two blocks", [1.0, 2.0], [1.0, 1.0])
+    assert two.mde is None
+    assert two.half_width is not None
+    assert two.half_width > 10
+    assert stats.compare("three", [1.0, 1.01, 0.99], [1.0] * 3).mde is not None
+
+
+def test_half_width_and_bound_of_an_interval() -> None:
+    row = stats.Comparison("x", 5, ratio=1.2, low=0.8, high=1.8)
+    assert row.half_width == pytest.approx(0.5)
+    assert row.at_most == pytest.approx(0.8)
+    assert stats.Comparison("x", 5, low=0.4, high=1.1).at_most == pytest.approx(1.5)

@@ -173,9 +173,13 @@ def _paired(
 
 def _unproven(cell: Cell, parity: Mapping[str, str]) -> ParityNotProven | None:
     """Why no speed may be claimed for a cell's backend; None where its parity was proven."""
-    name = f"{cell.run['algorithm']}/{cell.run['backend']}"
-    verdict = parity.get(name, "not measured")
-    return None if verdict == "pass" else ParityNotProven(name, verdict)
+    verdict = parity_of(cell, parity)
+    return None if verdict == "pass" else ParityNotProven(f"{cell.run['algorithm']}/{cell.run['backend']}", verdict)
+
+
+def parity_of(cell: Cell, parity: Mapping[str, str]) -> str:
+    """`pass`, or why parity is not proven."""
+    return parity.get(f"{cell.run['algorithm']}/{cell.run['backend']}", "not measured")
 
 
 def _unequal(a: Outcome, b: Outcome) -> LedgersDiffer | Deviates | None:

@@ -9,7 +9,7 @@ from benchback.analysis.groups import Group, env_of, model_of
 from benchback.stats import Comparison, Verdict
 
 Axis = Literal["model", "env", "cell"]
-"""Along which ratios are listed; `cell` where no two values of another axis were measured with the same others."""
+"""Along which ratios are listed; `cell` where they differ along both axes, or missing cells leave neither whole."""
 AXES: Mapping[Axis, Callable[[Group], str]] = {
     "model": lambda group: model_of(group.cells[0]),
     "env": lambda group: env_of(group.cells[0]),
@@ -21,7 +21,7 @@ class Point:
     """The ratio at one value of an axis, over the same values of the other axis as its neighbours."""
 
     value: str
-    """A model, an environment, or the title of a cell."""
+    """A model, an environment, or both."""
     comparison: Comparison
 
 
@@ -56,13 +56,14 @@ def range_of(rows: Mapping[str, Comparison], groups: Sequence[Group]) -> Range |
     `rows` has complete comparisons by the title of their group.
     """
     groups = [group for group in groups if group.title in rows]
-    found = [made for axis in AXES if (made := _along(rows, groups, axis))]
-    if found:
-        return max(found, key=_spread)
-    each = [row.estimate for row in rows.values() if row.estimate]
-    if not stats.differ(each):
-        return None
-    points = [Point(group.title, rows[group.title]) for group in groups]
+    found = [made for axis in AXES if (made := axis_range(rows, groups, axis))]
+    along = max(found, key=_spread, default=None)
+    parts: dict[str, list[Comparison]] = {}
+    for group in groups:
+        parts.setdefault(AXES[along.axis](group) if along else "", []).append(rows[group.title])
+    if not any(stats.differ([row.estimate for row in part if row.estimate]) for part in parts.values()):
+        return along
+    points = [Point(f"{env_of(x.cells[0])} {model_of(x.cells[0])}", rows[x.title]) for x in groups]
     return Range("cell", _adjusted(points))
 
 
@@ -86,7 +87,8 @@ def points_along(rows: Mapping[str, Comparison], groups: Sequence[Group], axis: 
     return _adjusted([Point(value, stats.pool(value, part).overall) for value, part in parts.items()])
 
 
-def _along(rows: Mapping[str, Comparison], groups: Sequence[Group], axis: Axis) -> Range | None:
+def axis_range(rows: Mapping[str, Comparison], groups: Sequence[Group], axis: Axis) -> Range | None:
+    """The ratios along one axis, in the mean over the other; None where they do not differ."""
     points = points_along(rows, groups, axis)
     estimates = [point.comparison.estimate for point in points if point.comparison.estimate]
     return Range(axis, points) if len(points) > 1 and stats.differ(estimates) else None

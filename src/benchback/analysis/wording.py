@@ -99,13 +99,6 @@ def percent(share: float) -> str:
     return f"{math.ceil(round(100 * share * 10**decimals, 6)) / 10**decimals:.{decimals}f} %"
 
 
-def half_width_text(row: Comparison) -> str:
-    """`±1.3 %`, or that more blocks are needed; empty without a ratio."""
-    if row.half_width is None:
-        return NEEDS_BLOCKS if row.ratio is not None else ""
-    return NEEDS_BLOCKS if row.half_width > WIDEST_TIE else f"±{percent(row.half_width)}"
-
-
 def evidence_text(found: Evidence) -> str:
     """Whether the timed runs computed the same, in a sentence without its full stop."""
     if not found.pairs:
