@@ -1,11 +1,12 @@
 """The verdict for each choice of the page: a setting, an environment or all, a model or all, a family or all."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
-from benchback.analysis.claims import ALL, Claim
-from benchback.analysis.groups import Setting, reference_variant
+from benchback.analysis.claims import Claim, all_claims
+from benchback.analysis.groups import Setting
 from benchback.analysis.source import Source
+from benchback.analysis.wording import setting_text
 from benchback.registry import BACKENDS
 from benchback.report import prose
 
@@ -23,24 +24,25 @@ class Answer:
     backends: tuple[str, ...]
     """Backends that were chosen from."""
     recommendation: str
-    comparisons: Mapping[str, str]
-    """Variant -> how it compares with the reference."""
-    depends: tuple[str, ...] = ()
+    said: prose.Said
 
 
 def answers(source: Source, claims: Sequence[Claim]) -> list[Answer]:
     """Every choice with an answer; the first one is that of the page before anything is chosen."""
-    verdict = prose.verdict(source, claims)
-    said = dict(zip(source.settings, verdict.settings, strict=True))
-    found = []
-    for backends in (tuple(measured(source)), *families(source).values()):
-        for setting, env, model, part in _parts(source, claims, backends):
-            answer = _answer(setting, env, model, backends, part)
-            if env == model == ALL and backends == tuple(measured(source)):
-                why = said[setting].why if found else verdict.recommendation
-                answer = Answer(setting, env, model, backends, why, answer.comparisons, said[setting].depends)
-            found.append(answer)
+    found = list(_answers(source, claims, tuple(measured(source))))
+    for backends in families(source).values():
+        alone = among(source, backends)
+        found += _answers(alone, all_claims(alone), backends)
     return found
+
+
+def _answers(source: Source, claims: Sequence[Claim], backends: tuple[str, ...]) -> Iterator[Answer]:
+    settings = {setting_text(setting): setting for setting in source.settings}
+    for (env, model), verdict in prose.verdicts(source, claims).items():
+        for said in verdict.settings:
+            # That of the first setting says where others differ.
+            why = verdict.recommendation if said is verdict.settings[0] else said.recommendation
+            yield Answer(settings[said.setting], env, model, backends, why, said)
 
 
 def measured(source: Source) -> list[str]:
@@ -57,22 +59,9 @@ def families(source: Source) -> dict[str, tuple[str, ...]]:
     return {name: tuple(x) for name, x in found.items() if name and len(x) > 1} if len(found) > 1 else {}
 
 
-def _parts(
-    source: Source, claims: Sequence[Claim], backends: Sequence[str]
-) -> Iterator[tuple[Setting, str, str, list[Claim]]]:
-    """Claims of the usual reference by setting, environment and model, among some backends."""
-    found: dict[tuple[Setting, str, str], list[Claim]] = {}
-    usual = {setting: reference_variant(groups) for setting, groups in source.settings.items()}
-    for claim in claims:
-        both = {str(cell.run["backend"]) for cell in (claim.subject, claim.rival)} <= set(backends)
-        if both and not claim.subject.twin and claim.variant in source.main and claim.reference == usual[claim.setting]:
-            found.setdefault((claim.setting, claim.env, claim.model), []).append(claim)
-    for place, part in found.items():
-        yield *place, part
-
-
-def _answer(setting: Setting, env: str, model: str, backends: tuple[str, ...], claims: Sequence[Claim]) -> Answer:
-    choice = prose.choose(claims)
-    why = prose.recommendation(choice) if choice else "No recommendation: nothing can be compared."
-    comparisons = {claim.variant: prose.sentence(claim) for claim in claims if claim.metric == "steady"}
-    return Answer(setting, env, model, backends, why, comparisons)
+def among(source: Source, backends: Sequence[str]) -> Source:
+    """The same campaign as if only these backends had been measured."""
+    cells = {id: cell for id, cell in source.cells.items() if cell.run["backend"] in backends}
+    groups = [group.only(*(cell for cell in group.cells if cell.id in cells)) for group in source.groups]
+    runs = tuple(run for run in source.runs if run.cell.id in cells)
+    return replace(source, cells=cells, runs=runs, groups=tuple(group for group in groups if group.cells))

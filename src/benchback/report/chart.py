@@ -55,8 +55,8 @@ class Figure:
     """Axes whose values must not be mixed in it: the first value is shown until some are chosen."""
     missing: str = "Nothing of this kind was measured in this campaign."
     """What to say where no row is left."""
-    value: str = ""
-    """Column without which there is nothing to show; any row will do where it is empty."""
+    value: tuple[str, ...] = ()
+    """Columns of which a row needs one to be shown; any row is shown where there are none."""
     family: str = ""
     """Title of the block that it shares with others, one of which is shown at a time."""
     tab: str = ""
@@ -77,7 +77,8 @@ def rows_of(figure: Figure, table: pl.DataFrame) -> pl.DataFrame:
 def has_something(figure: Figure, table: pl.DataFrame) -> bool:
     """Whether any row of a figure can be shown, whatever is chosen."""
     rows = rows_of(figure, table)
-    return not rows.is_empty() and (not figure.value or rows[figure.value].is_not_null().any())
+    known = [rows[name].is_not_null().any() for name in figure.value if name in rows.columns]
+    return not rows.is_empty() and (not figure.value or any(known))
 
 
 def unfiltered(figure: Figure, table: pl.DataFrame) -> pl.DataFrame:

@@ -70,7 +70,7 @@ def slopes() -> Figure:
         columns | {"reason": "why not"},
         alt.layer(bars, dots, row_names(base)).properties(width=WIDTH, height=height(24)),
         one=APART,
-        value="slope",
+        value=("slope",),
     )
 
 
@@ -140,7 +140,7 @@ def same(id: str, metric: str) -> Figure:
         forest_chart("claims"),
         {"figure": metric, "twin": True},
         missing="This campaign has no A/A pair.",
-        value="ratio",
+        value=("ratio", "lowest"),
         family="A/A: the same against itself",
         tab=NAMES[metric],
     )
@@ -233,7 +233,7 @@ def code_size() -> list[Figure]:
         columns,
         _bars("first_step_s", "seconds to the end of the first iteration", "format(datum.first_step_s, '.3~g') + ' s'"),
         missing="No compiled run has a result.",
-        value="first_step_s",
+        value=("first_step_s",),
     )
     return [size, wait]
 

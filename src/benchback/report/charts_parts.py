@@ -1,5 +1,6 @@
 """Section 3, the parts of a run: overheads, phases and ways to compile."""
 
+from dataclasses import replace
 from typing import Any
 
 import altair as alt
@@ -71,7 +72,7 @@ def overheads(models: list[str]) -> list[Figure]:
                 columns,
                 drawn,
                 one=APART,
-                value=field,
+                value=(field,),
                 family="Overheads: start, warm-up and settled iterations",
                 tab=TABS[field],
             )
@@ -94,8 +95,8 @@ def phases(models: list[str]) -> list[Figure]:
     ):
         x = alt.X(f"{field}:Q", scale=log(18), title=axis)
         drawn = by_part(spread("phases", field, x, models, one=field == "ratio"), "part", models)
-        shared = {"family": "Rollout and update", "tab": TABS[field], "value": field, "missing": missing}
-        made.append(Figure(f"phases_{field}", 3, title, caption, "phases", columns, drawn, one=APART, **shared))
+        figure = Figure(f"phases_{field}", 3, title, caption, "phases", columns, drawn, one=APART, missing=missing)
+        made.append(replace(figure, family="Rollout and update", tab=TABS[field], value=(field,)))
     return made
 
 

@@ -29,11 +29,12 @@ CLAIM_COLUMNS = {
 }
 
 
-WORDS = 310
+WORDS = 340
 """Room for the words beside a row."""
 
 
-NEEDS_PHASES = {name: " Needs runs with sync timing in unit phase." for name in ("rollout", "update")}
+NEEDS_PHASES: dict[str, str] = {}
+NEEDS_PHASES["rollout"] = NEEDS_PHASES["update"] = " Needs runs with sync timing in unit phase."
 
 
 def heat() -> list[Figure]:
@@ -56,7 +57,7 @@ def heat() -> list[Figure]:
             where={"figure": name, "twin": False},
             one=APART,
             missing=f"No comparison can be made by this metric.{NEEDS_PHASES.get(name, '')}",
-            value="ratio",
+            value=("ratio", "lowest"),
             family="Times as long as the reference, by model size",
             tab=NAMES[name],
             matrix=Matrix("model"),
@@ -76,9 +77,10 @@ def forest(source: Source) -> list[Figure]:
     for name, words in METRICS.items():
         caption = (
             f"How many times as long as the reference each variant takes: {words}. Within the grey band of "
-            f"{MARGIN:.0%} nobody would notice. Bars are 95 % intervals of paired blocks; the mark is the verdict "
-            "after correction for the number of comparisons; n counts blocks, and MDE is the smallest effect that "
-            f"they find 8 times in 10.{_few(source)}"
+            f"{MARGIN:.0%} nobody would notice. Thin bars are 95 % intervals of paired blocks; a broad one is the range "
+            "of ratios that are too unlike for one number. The mark is the verdict after correction for the number of "
+            "comparisons; n counts blocks, and MDE is the smallest effect that they find 8 times in 10."
+            f"{_few(source)}"
         )
         figure = Figure(
             f"forest_{name}",
@@ -91,7 +93,7 @@ def forest(source: Source) -> list[Figure]:
             {"figure": name, "twin": False},
             APART,
             f"No comparison can be made by this metric.{NEEDS_PHASES.get(name, '')}",
-            value="ratio",
+            value=("ratio", "lowest"),
             family="Every variant against the reference",
             tab=NAMES[name],
         )
@@ -112,13 +114,10 @@ def forest_chart(data: str) -> Any:
     )
     # What is the same in all rows need not be said in each.
     label += "".join(f" + (datum.{name}s > 1 ? ', ' + datum.{name} : '')" for name in APART)
-    seen = "datum.detectable < 1 ? format(datum.detectable, '.1%') : 'above 100%'"
-    mde = f"(isValid(datum.detectable) ? ', MDE ' + ({seen}) : '')"
-    base = (
-        chart(data)
-        .transform_joinaggregate(**{f"{name}s": f"distinct({name})" for name in APART})
-        .transform_calculate(row=label, words=f"datum.text + ', n ' + datum.blocks + {mde}")
-    )
+    mde = "(isValid(datum.detectable) ? ', MDE ' + format(datum.detectable, '.1%') : '')"
+    counted = [alt.JoinAggregateFieldDef(op="distinct", field=name, **{"as": f"{name}s"}) for name in APART]
+    base = chart(data).transform_joinaggregate(counted)
+    base = base.transform_calculate(row=label, words=f"datum.text + ', n ' + datum.blocks + {mde}")
     y = row_axis("row")
     x = alt.X("ratio:Q", scale=log(16), title="times as long as the reference")
     scale = alt.Scale(domain=list(VERDICTS), range=list(VERDICTS.values()))
@@ -128,6 +127,10 @@ def forest_chart(data: str) -> Any:
         x=alt.XDatum(1 / (1 + MARGIN)), x2=alt.X2Datum(1 + MARGIN)
     )
     bars = base.mark_rule(strokeWidth=2).encode(y=y, x=alt.X("low:Q"), x2=alt.X2("high:Q"), color=colour(None))
+    # Ratios that are too unlike for one number: from the lowest to the highest.
+    unlike = base.mark_rule(strokeWidth=7, opacity=0.45).encode(
+        y=y, x=alt.X("lowest:Q"), x2=alt.X2("highest:Q"), color=colour(None), tooltip=tips("variant:N", "text:N")
+    )
     about = tips("variant:N", "reference:N", "ratio:Q", "low:Q", "high:Q", "verdict:N", "cells:Q", "blocks:Q")
     dots = base.mark_point(filled=True, size=90, opacity=1).encode(
         y=y, x=x, color=colour(None), shape=marks, tooltip=about
@@ -136,7 +139,7 @@ def forest_chart(data: str) -> Any:
     text = base.mark_text(
         align="left", baseline=alt.expr("narrow ? 'bottom' : 'middle'"), dy=narrow, fontSize=11, limit=WORDS
     ).encode(y=y, x=alt.XValue(alt.expr("narrow ? 2 : width + 10")), text=alt.Text("words:N"))
-    layers = (margin, line_at(base, 1.0), bars, dots, text, row_names(base, "row", 21))
+    layers = (margin, line_at(base, 1.0), bars, unlike, dots, text, row_names(base, "row", 21))
     return alt.layer(*layers).properties(width=WIDTH - 200, height=height(26), usermeta=WORDED)
 
 
@@ -176,7 +179,7 @@ def pair_figures() -> list[Figure]:
             where={"figure": name},
             one=APART,
             missing=f"No pair of variants has this metric in the same cell.{NEEDS_PHASES.get(name, '')}",
-            value="ratio",
+            value=("ratio", "lowest"),
             family="Every pair of variants",
             tab=NAMES[name],
             matrix=Matrix("other"),

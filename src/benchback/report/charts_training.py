@@ -1,5 +1,6 @@
 """Sections 4 and 5: iterations over time, break-even, and learning."""
 
+from dataclasses import replace
 from typing import Any
 
 import altair as alt
@@ -149,7 +150,7 @@ def breakeven(models: list[str]) -> Figure:
             width=WIDTH - 150, height=row_height(models), usermeta=WORDED
         ),
         one=APART,
-        value="overtakes",
+        value=("overtakes",),
         missing="No pair has both a cold start and a steady state in the same blocks.",
     )
 
@@ -208,9 +209,9 @@ def curves() -> list[Figure]:
         dots = base.mark_point(size=60, filled=True, opacity=0).encode(x=x, y=y, color=colour(), tooltip=about)
         drawn = alt.layer(band, line, dots).properties(width=SMALL_PANEL, height=150)
         drawn = panels(drawn, "panel", 3, 58).resolve_scale(x="independent", y="independent")
-        shared = {"family": "Learning curves", "tab": f"by {words}", "missing": NO_EPISODE, "value": "mean"}
         apart = (*APART, "model")
-        made.append(Figure(f"curves_{field}", 5, title, first + caption, "curves", columns, drawn, {}, apart, **shared))
+        figure = Figure(f"curves_{field}", 5, title, first + caption, "curves", columns, drawn, {}, apart, NO_EPISODE)
+        made.append(replace(figure, family="Learning curves", tab=f"by {words}", value=("mean",)))
     return made
 
 
@@ -240,7 +241,7 @@ def thresholds(models: list[str]) -> Figure:
         columns | {"reason": "why not"},
         alt.layer(bars, dots, row_names(base, "variant", 1, inner)).properties(width=WIDTH, height=row_height(models)),
         one=APART,
-        value="seconds",
+        value=("seconds",),
         missing=NO_EPISODE,
     )
 

@@ -68,7 +68,7 @@ class Content:
     names: Mapping[str, str]
     """Variant -> plain name."""
     notes: Sequence[str] = ()
-    """Sentences below the recommendation: evidence, and where work differs."""
+    """Sentences below the recommendation that no filter changes, e.g. where work differs."""
 
     def present(self, number: int) -> list[Figure]:
         """Figures of a section that have something to show."""
@@ -165,8 +165,9 @@ def _blocks(figures: Sequence[Figure]) -> str:
 
 
 def _family(figures: Sequence[Figure]) -> str:
+    pressed = {True: "true", False: "false"}
     tabs = "".join(
-        f'<button type="button" data-shows="{x.id}" aria-pressed="{str(x is figures[0]).lower()}">{escape(x.tab)}</button>'
+        f'<button type="button" data-shows="{x.id}" aria-pressed="{pressed[x is figures[0]]}">{escape(x.tab)}</button>'
         for x in figures
     )
     title = escape(figures[0].family)
@@ -184,7 +185,8 @@ def _verdict(content: Content) -> str:
     notes = "".join(f"<p>{escape(note)}</p>" for note in content.notes)
     return (
         f'<div id="answer" aria-live="polite"><p class="recommendation">{escape(why)}</p></div>'
-        f'<p class="machine">{escape(machine_text(content.source))} {escape(_summary(content.source))}</p>{notes}'
+        f'<p class="machine">{escape(machine_text(content.source))} {escape(_summary(content.source))}</p>'
+        f'<p id="evidence">{escape(first.said.evidence if first else "")}</p>{notes}'
         "<p>Ratios say how many times as long: above 1 is slower, below 1 is faster, everywhere on this page.</p>"
         f"{_blocks(content.present(1))}"
         '<details class="more"><summary>In sentences, and what it depends on</summary><div id="sentences"></div>'
@@ -216,7 +218,9 @@ def _figure(figure: Figure, *, hidden: bool = False) -> str:
     title, drawn = escape(figure.title), figure.chart is not None
     box = f'<div class="chart" id="chart-{figure.id}" role="img" aria-label="{title}"></div>' if drawn else ""
     if figure.matrix is not None:
-        box = f'<div class="matrix scroll" id="matrix-{figure.id}" tabindex="0" role="region" aria-label="{title}"></div>'
+        box = (
+            f'<div class="matrix scroll" id="matrix-{figure.id}" tabindex="0" role="region" aria-label="{title}"></div>'
+        )
     open_ = "" if box else " open"
     heading = "" if figure.family else f"<h3>{title}</h3>"
     return (
@@ -267,15 +271,16 @@ def _payload(content: Content) -> dict[str, Any]:
 def _answer(answer: Answer) -> dict[str, Any]:
     setting = {name: getattr(answer.setting, name) for name in APART}
     place = {"env": answer.env, "model": answer.model, "backends": list(answer.backends)}
-    said = {"recommendation": answer.recommendation, "depends": list(answer.depends)}
-    return setting | place | said | {"comparisons": dict(answer.comparisons)}
+    said = {"title": answer.said.setting, "recommendation": answer.recommendation, "evidence": answer.said.evidence}
+    lists = {name: list(getattr(answer.said, name)) for name in ("comparisons", "depends", "missing")}
+    return setting | place | said | lists
 
 
 def _described(figure: Figure, specifications: Specifications) -> dict[str, Any]:
     found: dict[str, Any] = {"id": figure.id, "data": figure.data, "where": dict(figure.where)}
     found["one"] = [name for name in figure.one if name in FILTERS]
     found["columns"] = list(figure.columns.items())
-    found |= {"title": figure.title, "section": figure.section, "tab": figure.tab, "value": figure.value}
+    found |= {"title": figure.title, "section": figure.section, "tab": figure.tab, "value": list(figure.value)}
     if figure.matrix is not None:
         found["matrix"] = figure.matrix.column
     if figure.id in specifications:

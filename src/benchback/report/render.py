@@ -31,6 +31,7 @@ from benchback.report.drawing import Drawing, draw, drawings
 from benchback.report.naming import plain_names
 from benchback.report.page import Content, page, rounded_table
 from benchback.report.rows import spread_chart
+from benchback.report.work import work_text
 
 Table = Callable[[Source], pl.DataFrame]
 TABLES: dict[str, Table] = {
@@ -109,7 +110,15 @@ def render(
     names = plain_names(source)
     specifications = {x.id: specification(x, source.orders, names) for x in figures if x.chart is not None}
     tables = {name: rounded_table(table) for name, table in tables.items()}
-    content = Content(source, tables, figures, specifications, answers(source, claims), names)
+    content = Content(
+        source,
+        tables,
+        figures,
+        specifications,
+        answers(source, claims),
+        names,
+        tuple(filter(None, [work_text(source, names)])),
+    )
     shown = {figure.id: unfiltered(figure, rows_of(figure, tables[figure.data])) for figure in figures}
     pictured = [x for x in figures if images and x.chart is not None and not shown[x.id].is_empty()]
     jobs = [with_data(specifications[x.id], x.data, shown[x.id]) for x in pictured]

@@ -20,7 +20,9 @@ def plain(value: str) -> str:
 
 def row_axis(field: str = "variant") -> alt.Y:
     """The rows in order of mention."""
-    axis = alt.Axis(labelExpr=f"narrow ? '' : {plain('datum.label')}", labelLimit=300, ticks=False, domain=False, labelPadding=20)
+    axis = alt.Axis(
+        labelExpr=f"narrow ? '' : {plain('datum.label')}", labelLimit=300, ticks=False, domain=False, labelPadding=20
+    )
     return alt.Y(f"{field}:N", sort=None, title=None, axis=axis, scale=alt.Scale(paddingInner=0.3, paddingOuter=0.15))
 
 

@@ -19,48 +19,46 @@ const matrices = (() => {
     return `color-mix(in srgb, var(${name}) ${Math.round(80 * share(ratio))}%, var(--paper))`;
   }
 
-  const inverted = (row) => ({ ...row, ratio: row.ratio && 1 / row.ratio, low: row.high && 1 / row.high,
-    high: row.low && 1 / row.low, verdict: { faster: "slower", slower: "faster" }[row.verdict] || row.verdict });
+  const over = (value) => (value === null || value === undefined ? null : 1 / value);
+  const inverted = (row) => ({ ...row, ratio: over(row.ratio), low: over(row.high), high: over(row.low),
+    lowest: over(row.highest), highest: over(row.lowest),
+    verdict: { faster: "slower", slower: "faster" }[row.verdict] || row.verdict });
 
-  // Whether ratios differ by more than their intervals.
-  function differ(rows) {
-    const known = rows.filter((row) => row.low !== null && row.high !== null);
-    return known.length > 1 && Math.max(...known.map((row) => row.low)) > Math.min(...known.map((row) => row.high));
-  }
+  const isKnown = (row) => row.ratio !== null || row.lowest !== null;
+  const ends = (row) => (row.ratio === null ? [row.lowest, row.highest] : [row.ratio, row.ratio]);
+  const stars = (row) => (row.env === "*") + (row.model === "*");
 
-  // What a cell says: of one row; of the row over all; or of the least and the most of several.
+  // What a cell of the table says: the row over all that is chosen, where there is one; else the least and the most of
+  // several, with the verdict that all share.
   function summary(rows) {
-    const single = rows.filter((row) => row.env !== "*" && row.model !== "*");
-    const known = single.filter((row) => row.ratio !== null);
-    const whole = rows.find((row) => row.env === "*" || row.model === "*");
-    if (whole && whole.ratio !== null && !differ(single)) return { one: whole, known, single };
-    if (known.length === 1) return { one: known[0], known, single };
-    if (!known.length) return { known, single, why: (whole || rows[0] || {}).reason || "not measured" };
-    const sorted = [...known].sort((a, b) => a.ratio - b.ratio);
-    return { least: sorted[0], most: sorted[sorted.length - 1], known, single };
+    const most = Math.max(...rows.map(stars));
+    const widest = rows.filter((row) => stars(row) === most);
+    const single = rows.filter((row) => stars(row) === 0);
+    if (widest.length === 1 && isKnown(widest[0])) return { ...widest[0], parts: single.length > 1 ? single : [] };
+    const known = widest.filter(isKnown);
+    if (!known.length) return { why: (widest[0] || {}).reason || "not measured", parts: single };
+    const [lowest, highest] = [Math.min(...known.map((row) => ends(row)[0])), Math.max(...known.map((row) => ends(row)[1]))];
+    const verdicts = new Set(known.map((row) => row.verdict));
+    const verdict = verdicts.size === 1 ? known[0].verdict : known.every((row) => TIES.has(row.verdict)) ? "equivalent" : "";
+    const left = widest.length - known.length;
+    return { ratio: null, lowest, highest, verdict, left_out: left, parts: widest };
   }
 
   const interval = (row) => (row.low === null ? "" : `[${row.low.toFixed(decimals(row))}, ${row.high.toFixed(decimals(row))}]`);
+  const range = (row) => ends(row).map((x) => x.toFixed(2)).join(" to ");
   const told = (row) => `${row.env === "*" ? "all" : row.env}, ${row.model === "*" ? "all" : row.model}: ` +
-    (row.ratio === null ? row.reason : `${ratioText(row)} ${interval(row)} ${row.verdict}, ${row.blocks} blocks`);
+    (isKnown(row) ? `${row.ratio === null ? range(row) : ratioText(row)} ${interval(row)} ${row.verdict}` : row.reason);
 
   function fill(cell, found) {
-    const lines = [...(found.one && found.one.env === "*" ? [found.one] : []), ...found.single];
-    cell.title = (lines.length ? lines : found.one ? [found.one] : []).map(told).join("\n") || found.why;
+    cell.title = [...(found.why ? [found.why] : found.env ? [told(found)] : []), ...found.parts.map(told)].join("\n");
     if (found.why) return say(cell, "–", "no verdict");
-    const few = found.known.length < found.single.length ? `${found.known.length} of ${found.single.length} cells` : "";
-    if (found.one) {
-      const { ratio, verdict } = found.one;
-      cell.style.setProperty("--tint", colour(ratio));
-      if (TIES.has(verdict)) cell.classList.add("tie");
-      return say(cell, ratioText(found.one), interval(found.one), few, verdict === "inconclusive" ? "not told apart" : "");
-    }
-    const { least, most, known } = found;
-    const ends = [least, most].map((row) => row.ratio.toFixed(2));
-    cell.style.setProperty("--tint", `linear-gradient(to right, ${colour(least.ratio)}, ${colour(most.ratio)})`);
-    if (known.every((row) => TIES.has(row.verdict))) cell.classList.add("tie");
-    return say(cell, ends[0] === ends[1] ? ends[0] : `${ends[0]} – ${ends[1]}`, few || `${known.length} cells`);
+    if (TIES.has(found.verdict)) cell.classList.add("tie");
+    const [low, high] = ends(found);
+    cell.style.setProperty("--tint", `linear-gradient(to right, ${colour(low)}, ${colour(high)})`);
+    if (found.ratio === null) return say(cell, range(found), ALONG[found.along] || "");
+    return say(cell, ratioText(found), interval(found), TIES.has(found.verdict) ? found.said : "");
   }
+  const ALONG = { env: "by environment", model: "by model", cell: "by cell" };
 
   function say(cell, first, ...rest) {
     const strong = document.createElement("b");
@@ -85,7 +83,7 @@ const matrices = (() => {
   function drawn(rows, column, orders, names, caption) {
     const name = (variant) => names[variant] || variant;
     const square = column === "other";
-    const reference = rows[0].reference;
+    const reference = square ? null : rows[0].reference;
     const mentioned = new Set(rows.flatMap((row) => [row.variant, square ? row.other : row.reference]));
     const variants = orders.variant.filter((variant) => mentioned.has(variant));
     const columns = square ? variants : orders.model.filter((model) => rows.some((row) => row.model === model));
@@ -96,6 +94,7 @@ const matrices = (() => {
     top.append(head(square ? "row : column" : "", "col"));
     for (const value of columns) top.append(square ? head(name(value), "col", value) : head(value, "col"));
     const body = table.createTBody();
+    const left = {};
     for (const variant of variants) {
       const line = body.insertRow();
       line.append(head(name(variant), "row", variant));
@@ -108,10 +107,26 @@ const matrices = (() => {
         }
         const here = rows.filter((row) => row.variant === variant && row[column] === value);
         const mirrored = square ? rows.filter((row) => row.variant === value && row.other === variant).map(inverted) : [];
-        fill(cell, summary([...here, ...mirrored]));
+        const found = summary([...here, ...mirrored]);
+        left[value] = Math.max(left[value] || 0, found.left_out || 0);
+        fill(cell, found);
       }
     }
+    sayLeftOut(table, columns, left, square);
     return table;
+  }
+
+  // Cells that lack a variant are in no average of their column; in a matrix of pairs, of the whole.
+  function sayLeftOut(table, columns, left, square) {
+    const text = (count) => `${count} cell${count === 1 ? "" : "s"} left out`;
+    const most = Math.max(0, ...Object.values(left));
+    if (square && most) table.caption.textContent += `; ${text(most)}, in which a variant has no result`;
+    columns.forEach((value, at) => {
+      if (square || !left[value]) return;
+      const small = document.createElement("small");
+      small.textContent = text(left[value]);
+      table.tHead.rows[0].cells[at + 1].append(small);
+    });
   }
 
   // A table for each setting, and for each reference where groups of cells have none in common.

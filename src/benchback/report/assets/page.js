@@ -129,7 +129,8 @@
   // What there is to show of a figure: none where its column is empty in all rows.
   function showable(figure) {
     const rows = selected(figure);
-    return !figure.value || rows.some((row) => row[figure.value] !== null) ? rows : [];
+    const isShown = (row) => figure.value.some((name) => row[name] !== null && row[name] !== undefined);
+    return !figure.value.length || rows.some(isShown) ? rows : [];
   }
 
   const isFolded = (holder) => holder.hidden || holder.closest("details.section:not([open])") !== null;
@@ -212,6 +213,8 @@
     if (wanted.length > MOST_ANSWERS) lines.push(paragraph("", `${wanted.length - MOST_ANSWERS} more are chosen; choose fewer to read about each.`));
     if (found.length && !isChosen(found[0])) lines.push(paragraph("", "Backends that are not chosen count in the sentence, too."));
     document.getElementById("answer").replaceChildren(...lines);
+    const evidence = [...new Set(found.map((x) => x.evidence))].filter(Boolean);
+    document.getElementById("evidence").textContent = evidence.join(" ");
     document.getElementById("sentences").replaceChildren(...found.flatMap(sentences));
   }
   const MOST_ANSWERS = 4;
@@ -229,12 +232,17 @@
   }
 
   function sentences(x) {
-    const list = document.createElement("ul");
-    for (const text of [...Object.values(x.comparisons), ...x.depends]) {
-      list.append(document.createElement("li"));
-      list.lastChild.textContent = text;
+    const parts = [["", x.comparisons], ["What it depends on:", x.depends], ["Not in the averages:", x.missing]];
+    const made = [paragraph("setting", `${placeText(x)}${x.title}`)];
+    for (const [heading, texts] of parts.filter(([, texts]) => texts.length)) {
+      const list = document.createElement("ul");
+      for (const text of texts) {
+        list.append(document.createElement("li"));
+        list.lastChild.textContent = text;
+      }
+      made.push(...(heading ? [paragraph("", heading)] : []), list);
     }
-    return [paragraph("setting", `${placeText(x)}${x.algorithm}, ${x.timing}, ${x.device}`), list];
+    return made;
   }
 
   function redraw() {
@@ -366,7 +374,7 @@
     const twin = document.querySelector(`#${figure.id} .twin`);
     twin.addEventListener("toggle", () => { if (twin.open) updateTable(figure, selected(figure)); });
   }
-  window.benchback = { views, selected, showable, figures: DATA.figures, names: DATA.names };
+  window.benchback = { views, selected, drawAll, figures: DATA.figures, names: DATA.names };
   readAddress();
   showChoices();
   openTarget();
