@@ -103,7 +103,8 @@ def drawings(browser: Any) -> dict[str, str]:
     """What every chart shows: its marks, or that it is hidden."""
     return browser.execute_script(
         "return Object.fromEntries([...document.querySelectorAll('.chart')].map("
-        "box => [box.id.slice(6), box.closest('.nothing') ? 'hidden' : box.querySelector('svg') ? box.innerHTML : 'empty']))"
+        "box => [box.id.slice(6),"
+        " box.closest('.nothing') ? 'hidden' : box.querySelector('svg') ? box.innerHTML : 'empty']))"
     )
 
 

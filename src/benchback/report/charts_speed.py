@@ -77,9 +77,9 @@ def forest(source: Source) -> list[Figure]:
     for name, words in METRICS.items():
         caption = (
             f"How many times as long as the reference each variant takes: {words}. Within the grey band of "
-            f"{MARGIN:.0%} nobody would notice. Thin bars are 95 % intervals of paired blocks; a broad one is the range "
-            "of ratios that are too unlike for one number. The mark is the verdict after correction for the number of "
-            "comparisons; n counts blocks, and MDE is the smallest effect that they find 8 times in 10."
+            f"{MARGIN:.0%} nobody would notice. Thin bars are 95 % intervals of paired blocks; a broad one is the "
+            "range of ratios that are too unlike for one number. The mark is the verdict after correction for the "
+            "number of comparisons; n counts blocks, and MDE is the smallest effect that they find 8 times in 10."
             f"{_few(source)}"
         )
         figure = Figure(
