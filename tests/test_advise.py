@@ -383,7 +383,7 @@ def test_an_interrupt_before_anything_is_known_is_an_interrupt() -> None:
 def test_long_iterations_are_not_called_in_chunks() -> None:
     found = replace(usual(), steady=dict.fromkeys(QUESTION.backends, 2.0))
     answer = advise(QUESTION, 900.0, found.hooks)
-    assert answer.left_out["linen/jit/chunk(81)"] is Skipped.LONG_ITERATIONS
+    assert answer.left_out[f"linen/jit/chunk({QUESTION.chunk})"] is Skipped.LONG_ITERATIONS
 
 
 def test_too_short_a_budget_is_refused_with_the_least() -> None:
@@ -422,3 +422,14 @@ def test_a_question_has_one_group_of_candidates_each_backend_in_its_best_mode() 
     assert {x.run["backend"] for x in found.phases} == set(QUESTION.backends)
     assert {x.run["backend"] for x in found.chunks} == set(QUESTION.backends) - {"pytorch"}
     assert all(x.run["num_iterations"] >= 1000 for x in found.phases)
+
+
+@pytest.mark.parametrize(("steps", "chunk"), [(100, 1), (500, 5), (5_000, 10), (100_000, 20), (10_000_000, 20)])
+def test_a_chunk_is_a_part_of_the_training(steps: int, chunk: int) -> None:
+    assert replace(QUESTION, steps=steps).chunk == chunk
+
+
+def test_backends_that_cannot_run_the_environment_are_left_out() -> None:
+    found = candidates(Question({**FIELDS, "env": "torch/CartPole-v1"}, steps=100_000))
+    assert [x.run["backend"] for x in found.phases] == ["pytorch"]
+    assert "native to PyTorch" in found.left_out["linen"]

@@ -15,8 +15,8 @@ from benchback.measure.record import Cell
 from benchback.run import AlgorithmConfig, Run
 from benchback.stats.relay import FEWEST_ROUNDS
 
-CHUNK, CHUNK_STEPS = 10, 8192
-"""A chunk has at least so many iterations, and so many environment steps: some algorithms take few per iteration."""
+CHUNK, CHUNK_S = 10, 0.05
+"""A chunk has at least so many iterations, and lasts about so long: calls cost nothing beside it."""
 FEWEST_CALLS = 10
 """Calls that fit in a measured training at least, however short the one that is asked about."""
 LONG_S = 0.25
@@ -55,15 +55,22 @@ class Question:
         envs.check_installed(self.env)
 
     @cached_property
-    def config(self) -> AlgorithmConfig:
-        """The hyper-parameters; InputError if no backend can run them."""
-        first: InputError | None = None
+    def runs(self) -> dict[str, Run]:
+        """The training in each backend that can run it; InputError if none can."""
+        found, errors = {}, []
         for backend in self.backends:
             try:
-                return Run.from_dict({**self.fields, "backend": backend}).config
+                found[backend] = Run.from_dict({**self.fields, "backend": backend})
             except InputError as error:
-                first = first or error
-        raise first or InputError("backends is empty; name one, e.g. " + registry.DEFAULT_BACKEND)
+                errors.append(error)
+        if not found:
+            raise errors[0] if errors else InputError(f"no backend is named; try --backends {registry.DEFAULT_BACKEND}")
+        return found
+
+    @property
+    def config(self) -> AlgorithmConfig:
+        """The hyper-parameters."""
+        return next(iter(self.runs.values())).config
 
     @property
     def env(self) -> str:
@@ -76,10 +83,16 @@ class Question:
         """Iterations of one training: whole ones."""
         return -(-self.steps // self.config.batch_size)
 
-    @property
+    @cached_property
     def chunk(self) -> int:
-        """Iterations of a chunk."""
-        return min(max(CHUNK, CHUNK_STEPS // self.config.batch_size), self.iterations)
+        """Iterations of a chunk, by the model of costs; at most a tenth of the training, of which the last is whole."""
+        fused = (run for name, run in self.runs.items() if "chunk" in registry.BACKENDS[name].units)
+        run = next(fused, None)
+        if run is None:
+            return 1
+        cell = Cell(run.to_dict(), threads=self.threads, device=self.device)
+        wanted = math.ceil(CHUNK_S / iteration_seconds(cell))
+        return min(max(CHUNK, min(wanted, self.iterations // FEWEST_CALLS)), self.iterations)
 
     @property
     def at_once(self) -> int:

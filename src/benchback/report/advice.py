@@ -66,13 +66,15 @@ def _provenance(answer: Answer) -> str:
 
 def specification(answer: Answer) -> dict[str, Any]:
     """The chart of time over steps as Vega-Lite, with its data."""
-    x = alt.X("steps:Q", scale=log(), title="environment steps of one training")
+    axis = alt.Axis(format="~s", labelOverlap=True)
+    x = alt.X("steps:Q", scale=log(), axis=axis, title="environment steps of one training")
     y = alt.Y("total_s:Q", scale=log(), title="seconds of the whole project")
-    dash = alt.StrokeDash("calls:N", title="calls", scale=alt.Scale(domain=["phase", "chunk"], range=[[1, 0], [5, 3]]))
+    dashes = alt.Scale(domain=["phase", "chunk"], range=[[1, 0], [5, 3]])
+    dash = alt.StrokeDash("calls:N", scale=dashes, legend=alt.Legend(title="calls", orient="top"))
     lines = chart("advice").transform_filter("datum.kind == 'line'")
     by_candidate = {"detail": "candidate:N", "color": colour()}
     layers = [
-        lines.mark_area(opacity=0.2).encode(x, alt.Y("low_s:Q", scale=log()), alt.Y2("high_s"), **by_candidate),
+        lines.mark_area(opacity=0.12).encode(x, alt.Y("low_s:Q", scale=log()), alt.Y2("high_s"), **by_candidate),
         lines.mark_line().encode(x, y, strokeDash=dash, tooltip=tips("candidate:N"), **by_candidate),
         chart("advice").transform_filter("datum.kind == 'asked'").mark_rule(strokeDash=[2, 2]).encode(x),
         chart("advice")
