@@ -17,7 +17,7 @@ from pathlib import Path
 from benchback import stats
 from benchback.cli.arguments import on_stop
 from benchback.measure.coordinator import Hooks, open_campaign, work
-from benchback.measure.results import block_times, complete
+from benchback.measure.results import block_times
 from benchback.measure.study import Product, Study
 from benchback.stats import Comparison
 
@@ -34,7 +34,7 @@ def pair(number: int, backend: str, blocks: int) -> Study:
     """One cell with its copy; pairs differ in a number that costs nothing."""
     fixed = {**SIZE, **WORK[backend], "backend": backend, "num_iterations": 60}
     axes = {"gamma": [0.99 - number / 1000]}
-    options = {"min_blocks": blocks, "max_blocks": blocks, "rerun_noisy": False, "timeout_s": 300.0}
+    options = {"min_blocks": blocks, "max_blocks": blocks, "rerun_noisy": False, "timeout_s": 300.0, "protocol": "runs"}
     return Study(name=f"aa{number:02}", products=(Product(axes=axes, fixed=fixed),), **options)
 
 
@@ -46,7 +46,9 @@ def measured(path: Path, number: int, backend: str, blocks: int, hooks: Hooks) -
             return None
         cells = list(store.cells().values())
         noisy = sum("noisy" in attempt.tags for attempt in store.attempts())
-        times = complete(block_times(store, 0), [cell.id for cell in cells])
+        found = block_times(store, 0)
+    blocks_of_both = sorted(set.intersection(*map(set, found.values())))
+    times = {cell: [of_cell[block].seconds for block in blocks_of_both] for cell, of_cell in found.items()}
     copy, original = (next(cell.id for cell in cells if cell.twin is twin) for twin in (True, False))
     return stats.compare(study.name, times[copy], times[original]), noisy
 

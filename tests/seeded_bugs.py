@@ -418,12 +418,6 @@ BUGS = {
         "for call, value in enumerate(values, 1):",
         "test_export.py::test_samples_have_a_row_per_value",
     ),
-    "blocks of failed variants are complete": Bug(
-        "measure/results.py",
-        "set.intersection(*",
-        "set.union(*",
-        "test_results.py::test_a_block_is_complete_if_every_member_that_ran_has_it",
-    ),
     "results of all strata pooled": Bug(
         "measure/results.py",
         "if slot.stratum == stratum and attempt.record is not None:",
