@@ -199,8 +199,9 @@ def test_a_run_that_deviates_loses_its_claim(tmp_path: Path) -> None:
     assert causes == {Deviates}
 
 
-def test_runs_from_other_weights_are_no_evidence(tmp_path: Path) -> None:
+@pytest.mark.parametrize("weights", [None, "others"])
+def test_runs_from_other_or_unknown_weights_are_no_evidence(tmp_path: Path, weights: str | None) -> None:
     losses = {"linen": [0.5, 0.4], "nnx": [5.0, 4.0]}
-    _, found = evidence(tmp_path, losses, ledger={"nnx": {"weights": None}})
+    _, found = evidence(tmp_path, losses, ledger={"nnx": {"weights": weights}})
     twins = BLOCKS
     assert (found.pairs, found.uncompared) == (twins, len(ENVS) * BLOCKS)

@@ -141,6 +141,8 @@ def test_one_is_chosen_only_if_it_is_faster_than_every_other(tmp_path: Path) -> 
     assert backends(found.choice.best) == ["nnx"]
     ratios = {claim.subject.run["backend"]: claim.ratio for claim in found.slower}
     assert ratios == pytest.approx({"linen": 1 / 0.9, "haiku": 1.2 / 0.9}, rel=0.01)
+    for claim in found.slower:
+        assert [row.ratio for row in claim.cells] == pytest.approx([claim.ratio] * 4, rel=0.02)
     assert not found.turns
 
 
