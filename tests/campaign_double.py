@@ -31,7 +31,8 @@ def study(backends: Iterable[str] = BACKENDS, gammas: Iterable[float] = (0.99, 0
     """A group for every gamma, with every backend in it."""
     product = Product(axes={"backend": list(backends), "gamma": list(gammas)}, fixed=FIXED)
     options: dict[str, Any] = {"min_blocks": 2, "max_blocks": 8, "precision": 0.03, "rerun_noisy": False}
-    return Study(name="double", products=(product,), **options | {"protocol": "runs"} | changes)
+    options |= {"protocol": "runs"}
+    return Study(name="double", products=(product,), **options | changes)
 
 
 STUDY = study()
