@@ -17,6 +17,7 @@ from pathlib import Path
 from benchback import stats
 from benchback.cli.arguments import on_stop
 from benchback.measure.coordinator import Hooks, open_campaign, work
+from benchback.measure.metrics import ratio
 from benchback.measure.results import block_times
 from benchback.measure.study import Product, Study
 from benchback.stats import Comparison
@@ -46,11 +47,11 @@ def measured(path: Path, number: int, backend: str, blocks: int, hooks: Hooks) -
             return None
         cells = list(store.cells().values())
         noisy = sum("noisy" in attempt.tags for attempt in store.attempts())
-        found = block_times(store, 0)
-    blocks_of_both = sorted(set.intersection(*map(set, found.values())))
-    times = {cell: [of_cell[block].seconds for block in blocks_of_both] for cell, of_cell in found.items()}
-    copy, original = (next(cell.id for cell in cells if cell.twin is twin) for twin in (True, False))
-    return stats.compare(study.name, times[copy], times[original]), noisy
+        times = block_times(store, 0)
+    copy, original = (times[next(cell.id for cell in cells if cell.twin is twin)] for twin in (True, False))
+    ratios = [ratio(copy[block], original[block]) for block in copy.keys() & original.keys()]
+    found = [x for x in ratios if x is not None]
+    return stats.compare(study.name, found, [1.0] * len(found)), noisy
 
 
 def alarms(found: list[Comparison]) -> int:

@@ -3,7 +3,6 @@
 import math
 from collections import Counter
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pytest
@@ -97,16 +96,16 @@ def test_rounds_in_which_one_was_missing_do_not_count(common: int) -> None:
 
 # What a relay's record says.
 
-WARM = {"total_s": [8.0, 0.3, 0.2], "round": [0, 0, 0], "position": [0, 0, 0]}
+WARM_S = [8.0, 0.3, 0.2]
 
 
 def relay_record(*rounds: list[float], per_call: int = 1, calls: int = 100, **ledger: int) -> Record:
     """A record whose turns took these seconds, call by call."""
     turns = list(enumerate(rounds, 1))
-    samples: dict[str, Any] = {
-        "total_s": [*WARM["total_s"], *(x for _, turn in turns for x in turn)],
-        "round": [0.0] * 3 + [float(number) for number, turn in turns for _ in turn],
-        "position": [0.0] * (3 + sum(map(len, rounds))),
+    samples: dict[str, list[float | None]] = {
+        "total_s": [*WARM_S, *(x for _, turn in turns for x in turn)],
+        "round": [*[0.0] * len(WARM_S), *(float(number) for number, turn in turns for _ in turn)],
+        "position": [*[0.0] * (len(WARM_S) + sum(map(len, rounds)))],
     }
     marks = {"started": 0.5, "first_call": 10.0, "finished": 100.0}
     return Record(samples, marks, {"iterations_per_call": per_call, "calls": calls} | ledger, {})
