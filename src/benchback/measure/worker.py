@@ -102,7 +102,7 @@ def perform(job: Job) -> Record:
     samples = asdict(tape) | per_call(backend.fetch(metrics))
     ledger = {
         **execution(job),
-        **learning(agent.export(state)),
+        **learning(agent.export(state), run),
         "env_steps_per_call": run.config.batch_size * run.length,
         "iterations_per_call": run.length,
         "calls": calls,
@@ -132,11 +132,14 @@ def execution(job: Job) -> dict[str, Any]:
     }
 
 
-def learning(weights: dict[str, Any]) -> dict[str, int]:
-    """Ledger of the learning: number of parameters and of optimiser steps."""
+def learning(weights: dict[str, Any], run: Any) -> dict[str, Any]:
+    """Ledger of the learning: number of parameters and of optimiser steps, and the networks' work in an iteration."""
     from benchback.agent import networks
+    from benchback.measure.flops import layer_sizes, work_ledger
 
-    return {
+    # In JAX a lax.cond computes the values of final observations only if an episode was truncated.
+    work = work_ledger(run.config.network_rows, layer_sizes(weights), skips=run.framework == "jax")
+    return work | {
         "parameters": sum(x.size for x in networks(weights).values()),
         "optimiser_steps": sum(int(x) for name, x in weights.items() if name.endswith("adam/count")),
     }
