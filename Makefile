@@ -2,7 +2,7 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 
-.PHONY: install demo test slow faults check format learn parity peers micro scale clean
+.PHONY: install demo test slow faults mutations check format learn parity peers micro scale clean
 
 install: $(INSTALLED)
 
@@ -27,6 +27,10 @@ slow: install  ## the tests that the fast suite leaves out: long learning, every
 
 faults: install  ## every fault the instrument must survive, at full number
 	$(PY) -m pytest -m slow tests/test_store.py tests/test_wire.py tests/test_process.py tests/test_campaign.py tests/test_killed.py
+
+mutations: install  ## bugs made on purpose, each of which a test must notice
+	$(PY) -m pytest tests/test_mutations.py
+	$(PY) tests/seeded_bugs.py
 
 check: install  ## format, lint, types
 	$(VENV)/bin/ruff format --check .

@@ -5,6 +5,7 @@
 Runs a small study twice, as relays and as whole runs, in stores of its own that can be continued, and prints a table.
 """
 
+import math
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 from benchback import stats
 from benchback.analysis.claims import claims_of
 from benchback.analysis.reader import read
-from benchback.analysis.wording import ratio_text
+from benchback.analysis.wording import comparison_text
 from benchback.measure import coordinator, study
 
 VARIANTS = ("linen", "purejax", "pytorch")
@@ -36,14 +37,20 @@ def main() -> None:
     print("| | relay | whole runs | |\n|---|---|---|---|")
     found = {name: claims_of(source.parity, source.groups, "steady") for name, source in sources.items()}
     for a, b in zip(found["relay"], found["runs"], strict=True):
-        ratios = [ratio_text(x.overall.ratio, x.overall.low, x.overall.high) if x.ratio else "-" for x in (a, b)]
-        agree = a.ratio and b.ratio and a.overall.low <= b.overall.high and b.overall.low <= a.overall.high
+        ratios = [comparison_text(claim.overall) for claim in (a, b)]
+        agree = overlap(a.overall, b.overall)
         print(f"| {a.variant} against {a.reference}, steady | {' | '.join(ratios)} | {'agree' if agree else '?'} |")
     for cell in sources["relay"].cells.values():
         totals = [stats.geometric_mean(totals_of(source, cell.variant)) for source in sources.values()]
         off = totals[0] / totals[1] - 1
         verdict = "within 3 %" if abs(off) <= MOST_OFF else "off"
         print(f"| {cell.variant}, seconds in total | {totals[0]:.1f} | {totals[1]:.1f} | {off:+.1%}, {verdict} |")
+
+
+def overlap(a: stats.Comparison, b: stats.Comparison) -> bool:
+    """Whether two intervals have a ratio in common."""
+    lows, highs = [x.low or math.inf for x in (a, b)], [x.high or 0.0 for x in (a, b)]
+    return max(lows) <= min(highs)
 
 
 def totals_of(source, variant: str) -> list[float]:

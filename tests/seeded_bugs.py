@@ -33,7 +33,446 @@ class Bug:
     """A file in this folder, `::` and the test that must fail."""
 
 
-BUGS: dict[str, Bug] = {}
+BUGS = {
+    "one noisy run too many": Bug(
+        "measure/policy.py",
+        "tagged >= MAX_TAGGED",
+        "tagged > MAX_TAGGED",
+        "test_store.py::test_a_slot_is_closed_by_a_clean_result_or_by_enough_tries",
+    ),
+    "first noisy run speaks for its slot": Bug(
+        "measure/policy.py",
+        "results[-1] if results",
+        "results[0] if results",
+        "test_store.py::test_a_slot_is_closed_by_a_clean_result_or_by_enough_tries",
+    ),
+    "interrupted runs count as failures": Bug(
+        "measure/policy.py",
+        'x.outcome not in ("ok", "interrupted")',
+        'x.outcome != "ok"',
+        "test_store.py::test_a_slot_is_closed_by_a_clean_result_or_by_enough_tries",
+    ),
+    "every block in an order of its own": Bug(
+        "measure/plan.py",
+        "int(group, 16), block // 2])",
+        "int(group, 16), block])",
+        "test_plan.py::test_a_block_is_reversed_in_the_next",
+    ),
+    "all blocks share a seed": Bug(
+        "measure/plan.py",
+        "(start + block * SEED_STEP)",
+        "(start + seed * SEED_STEP)",
+        "test_plan.py::test_seeds_are_shared_within_a_block_and_differ_between",
+    ),
+    "canaries of one group only in the cost": Bug(
+        "measure/plan.py",
+        "len({(group[slot.cell], slot.block) for slot in slots})",
+        "len({slot.block for slot in slots})",
+        "test_plan.py::test_estimate_counts_the_canaries_of_every_group",
+    ),
+    "most cost is the least": Bug(
+        "measure/plan.py",
+        "most_seconds=seconds * growth",
+        "most_seconds=seconds / growth",
+        "test_plan.py::test_estimate_counts_the_canaries_of_every_group",
+    ),
+    "precision of the whole interval": Bug(
+        "measure/plan.py",
+        "math.log(high / low) / 2 <=",
+        "math.log(high / low) <=",
+        "test_plan.py::test_enough_is_an_interval_within_the_precision",
+    ),
+    "effect of a run in place of a ratio": Bug(
+        "measure/plan.py",
+        "math.sqrt(2) * cv",
+        "cv",
+        "test_plan.py::test_detectable_effect_shrinks_with_blocks_and_grows_with_noise",
+    ),
+    "chunks take the disk of iterations": Bug(
+        "measure/plan.py",
+        '(cell.run["num_iterations"] // length)',
+        'cell.run["num_iterations"]',
+        "test_plan.py::test_a_program_of_many_iterations_stores_a_value_a_call",
+    ),
+    "noise below the limit": Bug(
+        "measure/machine.py",
+        "if noise.get(name, 0.0) > limit",
+        "if noise.get(name, 0.0) < limit",
+        "test_machine.py::test_violations_name_what_was_too_much",
+    ),
+    "own work counted as noise": Bug(
+        "measure/machine.py",
+        'change["busy_s"] - change["own_s"]',
+        'change["busy_s"]',
+        "test_machine.py::test_noise_is_read_from_the_systems_counters",
+    ),
+    "steal per second, not per processor second": Bug(
+        "measure/machine.py",
+        'change["steal_s"] / change["cpu_s"]',
+        'change["steal_s"] / elapsed_s',
+        "test_machine.py::test_noise_is_read_from_the_systems_counters",
+    ),
+    "slow canaries only": Bug(
+        "measure/machine.py",
+        "abs(seconds / typical - 1) > tolerance",
+        "seconds / typical - 1 > tolerance",
+        "test_machine.py::test_a_canary_is_off_beyond_the_tolerance",
+    ),
+    "waiting for the disk is work": Bug(
+        "measure/machine.py",
+        "busy = user + nice + system + irq + soft",
+        "busy = user + nice + system + irq + soft + wait",
+        "test_machine.py::test_waiting_for_the_disk_is_not_work",
+    ),
+    "pressure in milliseconds": Bug(
+        "measure/machine.py",
+        'rpartition("total=")[2]) / 1e6',
+        'rpartition("total=")[2]) / 1e3',
+        "test_machine.py::test_noise_is_read_from_the_systems_counters",
+    ),
+    "update holds the rollout": Bug(
+        "measure/clock.py",
+        "tape.total_s[-1] - tape.rollout_s[-1]",
+        "tape.total_s[-1]",
+        "test_clock.py::test_sync_times_every_phase_by_itself",
+    ),
+    "compilations before the run are the first call's": Bug(
+        "measure/clock.py",
+        "counts = [(backend.compiles(), 0, 0)]",
+        "counts = [(0, 0, 0)]",
+        "test_clock.py::test_compiles_and_transfers_are_counted_where_they_happen",
+    ),
+    "waits after the clock are overlooked": Bug(
+        "measure/clock.py",
+        "if first_s - second_s >",
+        "if second_s - first_s >",
+        "test_clock.py::test_a_backend_that_forgets_to_wait_is_caught",
+    ),
+    "a call ends when the next is dispatched": Bug(
+        "measure/clock.py",
+        "ahead = 0 if first or last or waits[-1] is None else 1",
+        "ahead = 0 if first or last else 1",
+        "test_clock.py::test_async_gives_each_call_its_own_time_where_the_device_computes_before_it_returns",
+    ),
+    "checksums of messages are not compared": Bug(
+        "measure/wire.py",
+        "if _crc(body) != crc:",
+        "if False:",
+        "test_wire.py::test_none_of_ten_thousand_fuzzed_frames_is_accepted",
+    ),
+    "zero durations are accepted": Bug(
+        "measure/wire.py",
+        "x is not None and x > 0 for x in durations",
+        "x is not None and x >= 0 for x in durations",
+        "test_wire.py::test_a_training_whose_calls_took_no_time_is_refused",
+    ),
+    "a resumed run loses a row": Bug(
+        "run_dir.py",
+        'int(row["iteration"]) <= iteration',
+        'int(row["iteration"]) < iteration',
+        "test_run_dir.py::test_a_resumed_run_goes_on_where_its_checkpoint_was",
+    ),
+    "a checkpoint too late": Bug(
+        "run_dir.py",
+        "due = done - saved >= checkpoint_every",
+        "due = done - saved > checkpoint_every",
+        "test_run_dir.py::test_checkpoints_are_as_far_apart_as_was_asked",
+    ),
+    "env steps of the iteration before": Bug(
+        "run_dir.py",
+        '"env_steps": i * run.config.batch_size',
+        '"env_steps": (i - 1) * run.config.batch_size',
+        "test_run_dir.py::test_rows_count_iterations_env_steps_and_compilations_once",
+    ),
+    "a resumed run starts its clock anew": Bug(
+        "run_dir.py",
+        'float(rows[-1]["seconds"]) if rows else 0.0',
+        "0.0",
+        "test_run_dir.py::test_a_resumed_run_goes_on_where_its_checkpoint_was",
+    ),
+    "compilations counted once for each iteration": Bug(
+        "run_dir.py",
+        "progress.compiles if i == first else 0",
+        "progress.compiles",
+        "test_run_dir.py::test_rows_count_iterations_env_steps_and_compilations_once",
+    ),
+    "later episodes overwrite the first": Bug(
+        "evaluate.py",
+        'ended = running & outcome["done"].astype(bool)',
+        'ended = outcome["done"].astype(bool)',
+        "test_evaluate.py::test_only_the_first_episode_of_an_environment_counts",
+    ),
+    "iteration of a checkpoint without checksum": Bug(
+        "checkpoint.py",
+        'for name in ("format", "version", "iteration", "run"):',
+        'for name in ("format", "version", "run"):',
+        "test_checkpoint.py::test_every_flipped_bit_is_noticed_or_harmless",
+    ),
+    "the worst point is the best": Bug(
+        "tools/tune/result.py",
+        '-_or_worst(line["score"])',
+        '_or_worst(line["score"])',
+        "test_tune.py::test_every_point_meets_the_same_seeds_and_the_best_mean_is_first",
+    ),
+    "the first tenth is scored": Bug(
+        "tools/tune/result.py",
+        "returns[len(returns) - math.ceil(LAST * len(returns)) :]",
+        "returns[: math.ceil(LAST * len(returns))]",
+        "test_tune.py::test_every_point_meets_the_same_seeds_and_the_best_mean_is_first",
+    ),
+    "the best run is as short as the search": Bug(
+        "tools/tune/result.py",
+        "full = replace(tuning, scale=1.0)",
+        "full = tuning",
+        "test_tune.py::test_the_best_of_a_scaled_tuning_is_a_run_of_full_length",
+    ),
+    "logarithmic ranges drawn evenly": Bug(
+        "tools/tune/space.py",
+        "math.exp(drawn) if self.log else drawn:.4g",
+        "drawn:.4g",
+        "test_tune.py::test_half_of_the_draws_lie_below_the_middle_of_the_scale",
+    ),
+    "points without all seeds come first": Bug(
+        "tools/tune/result.py",
+        '(line["seeds"] < tuning.min_blocks,',
+        '(line["seeds"] >= tuning.min_blocks,',
+        "test_tune.py::test_points_that_lack_a_seed_come_last_and_say_why",
+    ),
+    "env steps of a whole call in every row": Bug(
+        "tools/track/run.py",
+        'record.ledger.get("env_steps_per_call", 0) // length',
+        'record.ledger.get("env_steps_per_call", 0)',
+        "test_track.py::test_rows_hold_every_iteration_whatever_a_call_covers",
+    ),
+    "iterations of a chunk all end together": Bug(
+        "tools/track/run.py",
+        "seconds - durations[call] * (length - 1 - place) / length",
+        "seconds",
+        "test_track.py::test_rows_hold_every_iteration_whatever_a_call_covers",
+    ),
+    "runs of other strata overwrite each other": Bug(
+        "tools/track/run.py",
+        '(f"-stratum{slot.stratum}" if slot.stratum else "")',
+        '""',
+        "test_track.py::test_names_fit_a_folder_and_tell_runs_apart",
+    ),
+    "dispatch is compute": Bug(
+        "measure/micro/summary.py",
+        "max(0.0, call.value - dispatch.value)",
+        "call.value",
+        "test_micro.py::test_ratios_are_taken_within_rounds_and_dispatch_from_the_twin",
+    ),
+    "a limit of another width": Bug(
+        "measure/micro/summary.py",
+        "program.hidden[-1]) / product_s",
+        "program.hidden[0]) / product_s",
+        "test_micro.py::test_the_limit_is_the_rate_of_the_last_layers_product",
+    ),
+    "peers the wrong way round": Bug(
+        "measure/peers/summary.py",
+        "_ratio(_by_block(rows, workload, name), good)",
+        "_ratio(good, _by_block(rows, workload, name))",
+        "test_peers.py::test_summary_pairs_blocks_that_both_sides_finished",
+    ),
+    "peers of different blocks": Bug(
+        "measure/peers/summary.py",
+        "sorted(numerator.keys() & denominator.keys())",
+        "sorted(numerator.keys() | denominator.keys())",
+        "test_peers.py::test_summary_pairs_blocks_that_both_sides_finished",
+    ),
+    "the knee is the largest": Bug(
+        "measure/scale.py",
+        'return min(line["value"] for line in known',
+        'return max(line["value"] for line in known',
+        "test_scale.py::test_the_knee_is_where_more_buys_little",
+    ),
+    "warm-up in the throughput": Bug(
+        "measure/scale.py",
+        "record.samples[name][WARM_UP_CALLS:]",
+        "record.samples[name]",
+        "test_scale.py::test_rows_come_from_the_runs_in_the_store",
+    ),
+    "failed blocks counted": Bug(
+        "measure/scale.py",
+        '"blocks": len(good)}',
+        '"blocks": len(rows)}',
+        "test_scale.py::test_a_point_that_failed_is_shown_as_such_and_blocks_are_medians",
+    ),
+    "freedom n in place of n - 1": Bug(
+        "stats/ratios.py",
+        "squares = float((part**2 / (count - 1)).sum())",
+        "squares = float((part**2 / count).sum())",
+        "test_stats.py::test_paired_ratio_agrees_with_scipy",
+    ),
+    "variance of the population": Bug(
+        "stats/ratios.py",
+        "x.var(ddof=1) for x in logs]) / count",
+        "x.var() for x in logs]) / count",
+        "test_stats.py::test_paired_ratio_agrees_with_scipy",
+    ),
+    "one-sided interval": Bug(
+        "stats/ratios.py",
+        "(1 + confidence) / 2)) * found.error",
+        "confidence)) * found.error",
+        "test_stats.py::test_paired_ratio_agrees_with_scipy",
+    ),
+    "median interval too narrow": Bug(
+        "stats/medians.py",
+        "low = max(rank - 1, 0)",
+        "low = max(rank, 0)",
+        "test_stats.py::test_median_intervals_are_those_of_the_sign_test",
+    ),
+    "published windows by their names": Bug(
+        "stats/published.py",
+        "duration[1:8]",
+        "duration[1:7]",
+        "test_stats.py::test_published_windows_are_off_by_one",
+    ),
+    "a threshold reached once is held": Bug(
+        "stats/returns.py",
+        ".all(axis=1)",
+        ".any(axis=1)",
+        "test_stats.py::test_time_to_threshold",
+    ),
+    "the faster starter overtakes": Bug(
+        "stats/breakeven.py",
+        '"a" if behind > 0 else "b"',
+        '"b" if behind > 0 else "a"',
+        "test_stats.py::test_break_even_by_hand",
+    ),
+    "a sixth left out of the middle half": Bug(
+        "stats/returns.py",
+        "cut = count // 4",
+        "cut = count // 6",
+        "test_stats.py::test_interquartile_mean_agrees_with_scipy",
+    ),
+    "warm-up includes the first call": Bug(
+        "stats/steady.py",
+        "[first : segment.start] - segment",
+        "[: segment.start] - segment",
+        "test_stats.py::test_total_is_cold_start_excess_and_steady_iterations",
+    ),
+    "time left of all runs together": Bug(
+        "stats/durations.py",
+        "mean = statistics.fmean(medians)",
+        "mean = sum(medians)",
+        "test_stats.py::test_time_left_is_that_of_the_mean_cell",
+    ),
+    "every copy has the same seed": Bug(
+        "envs/gymnasium.py",
+        "reset(seed=seeds[e])",
+        "reset(seed=seeds[0])",
+        "test_python_envs.py::test_transitions_are_those_of_gymnasium",
+    ),
+    "final observations are those of the next episode": Bug(
+        "envs/external/__init__.py",
+        "obs = final_obs.copy()",
+        "obs = final_obs",
+        "test_external_env.py::test_statistics_are_those_of_one_episode",
+    ),
+    "lengths of episodes go on": Bug(
+        "envs/external/__init__.py",
+        "self._episode_return[ended], self._episode_length[ended] = 0, 0",
+        "self._episode_return[ended] = 0",
+        "test_external_env.py::test_statistics_are_those_of_one_episode",
+    ),
+    "actions beyond their bounds": Bug(
+        "envs/vectorise.py",
+        "action = jnp.clip(action, jnp.array(actions.low), jnp.array(actions.high))",
+        "pass",
+        "test_vectorise.py::test_actions_are_kept_within_their_bounds",
+    ),
+    "a time limit is a termination": Bug(
+        "envs/vectorise.py",
+        "jnp.asarray(terminated, jnp.bool_), truncated",
+        "jnp.asarray(terminated, jnp.bool_) | truncated, truncated",
+        "test_vectorise.py::test_a_time_limit_truncates_and_does_not_terminate",
+    ),
+    "a step and the reset after it share a key": Bug(
+        "envs/vectorise.py",
+        "step_key, reset_key = noise",
+        "step_key, reset_key = noise[0], noise[0]",
+        "test_vectorise.py::test_every_step_and_reset_of_every_environment_draws_its_own",
+    ),
+    "leases of any stratum": Bug(
+        "measure/store.py",
+        "self._tries(stratum):\n                if key",
+        "self._tries(None):\n                if key",
+        "test_store.py::test_slots_of_a_new_stratum_are_apart",
+    ),
+    "every owner is forgotten": Bug(
+        "measure/store.py",
+        "for name in filter(is_gone, owners):",
+        "for name in owners:",
+        "test_store.py::test_slots_of_an_owner_known_to_be_gone_are_open_at_once",
+    ),
+    "exports lose failed runs": Bug(
+        "analysis/export.py",
+        "for slot, cell, attempt in stored_attempts(store):",
+        "for slot, cell, attempt in (x for x in stored_attempts(store) if x.attempt.record):",
+        "test_export.py::test_runs_have_a_row_per_attempt",
+    ),
+    "calls counted over all samples": Bug(
+        "analysis/export.py",
+        "for call, value in enumerate(values):",
+        "for call, value in enumerate(values, 1):",
+        "test_export.py::test_samples_have_a_row_per_value",
+    ),
+    "results of all strata pooled": Bug(
+        "measure/results.py",
+        "if slot.stratum == stratum and attempt.record is not None:",
+        "if attempt.record is not None:",
+        "test_results.py::test_times_of_a_stratum_are_its_own",
+    ),
+    "relative to the slowest": Bug(
+        "measure/complexity.py",
+        "fastest = min(other",
+        "fastest = max(other",
+        "test_terminal.py::test_steps_are_relative_to_the_fastest_at_the_same_size",
+    ),
+    "failed campaigns end well": Bug(
+        "cli/running.py",
+        "return FAILED_RUNS if failed else 0",
+        "return 0",
+        "test_run_end.py::test_a_campaign_with_failed_runs_is_told_by_its_exit_code",
+    ),
+    "the given order is ignored": Bug(
+        "cli/planning.py",
+        'changes["order"] = flags.order',
+        'changes["order"] = "protocol"',
+        "test_terminal.py::test_flags_of_a_plan_reach_the_study",
+    ),
+    "unfinished episodes have returns of zero": Bug(
+        "cli/training.py",
+        "finished = returns[~np.isnan(returns)]",
+        "finished = np.nan_to_num(returns)",
+        "test_terminal.py::test_episodes_that_did_not_finish_are_counted_apart",
+    ),
+    "minutes are hours": Bug(
+        "cli/tables.py",
+        "seconds / 3600:.1f} h",
+        "seconds / 360:.1f} h",
+        "test_terminal.py::test_durations_are_in_the_unit_they_name",
+    ),
+    "the blocks flag sets the least only": Bug(
+        "cli/planning.py",
+        '{"min_blocks": flags.blocks, "max_blocks": flags.blocks}',
+        '{"min_blocks": flags.blocks}',
+        "test_terminal.py::test_flags_of_a_plan_reach_the_study",
+    ),
+    "failures counted while interrupted": Bug(
+        "cli/board.py",
+        'attempt.outcome not in ("ok", "interrupted")',
+        'attempt.outcome != "ok"',
+        "test_terminal.py::test_a_board_counts_failures_and_not_interruptions",
+    ),
+    "canary after is before": Bug(
+        "measure/coordinator.py",
+        'self.run_canary(self.block, "after")',
+        'self.run_canary(self.block, "before")',
+        "test_campaign.py::test_a_campaign_runs_every_slot_once_with_canaries_and_proof",
+    ),
+}
 
 
 def made(bug: Bug, source: Path) -> str:
@@ -70,7 +509,7 @@ def run(test: str, source: Path, log: Path) -> None:
     os.chdir(ROOT)
     code = 70
     try:
-        code = int(import_module("pytest").main([*OPTIONS, *f"tests/{test}".split(" ", 2)]))
+        code = int(import_module("pytest").main([*OPTIONS, f"tests/{test}"]))
     except BaseException:
         traceback.print_exc()
     finally:

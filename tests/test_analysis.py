@@ -13,7 +13,7 @@ from benchback.analysis.diagnostics import parity_table
 from benchback.analysis.export import export
 from benchback.analysis.proofs import parity_verdict
 from benchback.analysis.reader import accepted_attempts, read, stored_attempts
-from benchback.analysis.reasons import LedgersDiffer, ParityNotProven
+from benchback.analysis.reasons import Deviates, LedgersDiffer, ParityNotProven
 from benchback.analysis.summary import variant_rows
 from benchback.measure.metrics import METRICS, Failed, NotRun, PhasesNotTimed
 from benchback.measure.store import Store, open_store
@@ -61,6 +61,7 @@ WORDS: dict[Missing, str] = {
     Failed("signal", "ended by SIGSEGV"): "signal: ended by SIGSEGV",
     PhasesNotTimed(): "phases are timed in unit phase with sync timing only",
     ParityNotProven("ppo/nnx/split", "fail"): "parity of ppo/nnx/split: fail",
+    Deviates("value_loss", 1, 0.25): "did not compute the same: value loss of iteration 2 deviates by 25.0%",
     LedgersDiffer(("dtype", "parameters")): "ledgers differ in dtype, parameters",
     NotPositive(0.0): "0.0 is no positive number",
     TooFewValues(3): "3 values are too few for a slope",
@@ -95,6 +96,8 @@ def test_a_comparison_without_a_verdict_says_why_in_words() -> None:
         Comparison("", 1, ratio=2.0, reason=NoVerdict.ONE_BLOCK): "one block gives a ratio without an interval",
         Comparison("", 0, left_out=(empty,), reason=NoVerdict.NO_CELL): "no cell has two complete blocks: not run yet; "
         "-1.0 is no positive number",
+        Comparison("", 0, reason=NoVerdict.NO_COMMON_CELL): "no cell has two complete blocks of every variant",
+        Comparison("", 9, reason=NoVerdict.DIFFERS): "the ratio differs between cells by more than their intervals",
         Comparison("", 0, reason=NoVerdict.NO_RUN): "no run has a result",
         Comparison("", 1, ratio=2.0, reason=NoVerdict.ONE_RUN): "one run gives no interval",
         Comparison("", 5, ratio=2.0, verdict=Verdict.SLOWER): "",

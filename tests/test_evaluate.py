@@ -1,37 +1,64 @@
-"""Evaluation: the first episode of every environment, greedily, the same whoever asks."""
+"""Evaluation: the return of the first episode of every environment, whatever is played after it."""
 
+import importlib
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from benchback.agent import Weights
+from benchback import registry
+from benchback.agent import Weights, start
+from benchback.envs.interface import Discrete, Env
+from benchback.envs.vectorise import vectorise
 from benchback.evaluate import evaluate
 from benchback.run import Run
-from benchback.train import train
 
-EPISODES = 6
-
-
-@pytest.fixture(scope="module")
-def run() -> Run:
-    fields = {"backend": "purejax", "num_envs": 4}
-    return Run.from_dict(fields | {"num_steps": 8, "num_iterations": 1, "num_minibatches": 2, "hidden_sizes": [8]})
+EPISODES, LONGEST = 16, 9
 
 
-@pytest.fixture(scope="module")
+class Inner(NamedTuple):
+    time: Any
+    length: Any
+
+
+class Suite:
+    """Episodes as long as their reset has drawn; a reward of 1 for every step."""
+
+    def reset_env(self, key: Any, params: Any) -> tuple[Any, Inner]:
+        length = jax.random.randint(key, (), 1, LONGEST + 1)
+        return jnp.array([length, 0.0]), Inner(jnp.int32(0), length)
+
+    def step_env(self, key: Any, inner: Inner, action: Any, params: Any) -> tuple[Any, Inner, Any, Any, dict]:
+        time = inner.time + 1
+        return jnp.array([inner.length, 1.0]), Inner(time, inner.length), 1.0, time >= inner.length, {}
+
+    def is_truncated(self, inner: Inner, params: Any) -> Any:
+        return jnp.bool_(False)
+
+
+def environment(run: Run, num_envs: int) -> Env:
+    return vectorise(Suite(), None, "double/Lengths-v0", num_envs, Discrete(2))
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setattr(importlib.import_module("benchback.evaluate"), "environment", environment)
+    return Run.from_dict({"backend": "purejax", "hidden_sizes": [8]})
+
+
+@pytest.fixture
 def weights(run: Run) -> Weights:
-    return next(train(run)).export()
+    make, _ = registry.load(run.algorithm, run.backend)
+    agent = make(run.config.for_evaluation(1), environment(run, 1))
+    return agent.export(start(agent, 0))
 
 
-def test_a_return_does_not_change_when_the_others_play_on(run: Run, weights: Weights) -> None:
-    whole = evaluate(run, weights, EPISODES, seed=3)
-    assert not np.isnan(whole).any()
-    assert len(set(whole)) > 1, "all episodes end at once: the test shows nothing"
-    first = int(whole.min())
-    short = evaluate(run, weights, EPISODES, seed=3, max_steps=first)
-    # CartPole gives 1 for every step.
-    assert np.array_equal(np.where(whole == first, whole, np.nan), short, equal_nan=True)
-
-
-def test_an_evaluation_repeats_and_another_seed_differs(run: Run, weights: Weights) -> None:
-    assert np.array_equal(evaluate(run, weights, EPISODES, seed=3), evaluate(run, weights, EPISODES, seed=3))
-    assert not np.array_equal(evaluate(run, weights, EPISODES, seed=3), evaluate(run, weights, EPISODES, seed=4))
+def test_only_the_first_episode_of_an_environment_counts(run: Run, weights: Weights) -> None:
+    env = environment(run, EPISODES)
+    lengths = np.asarray(env.reset(env.random(3)).obs[:, 0])
+    assert lengths.max() > 2 * lengths.min(), "no second episode ends before the last first one"
+    assert evaluate(run, weights, EPISODES, seed=3).tolist() == lengths.tolist()
+    short = evaluate(run, weights, EPISODES, seed=3, max_steps=4)
+    assert np.array_equal(short, np.where(lengths <= 4, lengths, np.nan), equal_nan=True)

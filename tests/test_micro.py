@@ -133,6 +133,14 @@ def test_ratios_are_taken_within_rounds_and_dispatch_from_the_twin() -> None:
     assert json.loads(json.dumps(found)) == found
 
 
+def test_the_limit_is_the_rate_of_the_last_layers_product() -> None:
+    program = Program("linen", "jit", 16, (32, 128))
+    taken = samples_for({program: 100e-6, hollow(program): 40e-6}, 5)
+    row = next(r for r in rows((program,), taken) if r["operation"] == "update")
+    assert row["limit_flops_per_s"] == pytest.approx(2 * 16 * 128 * 128 / 1e-6)
+    assert row["fraction_of_limit"] == pytest.approx(row["flops_per_s"] / row["limit_flops_per_s"])
+
+
 # Rounds, with processes that answer without computing anything.
 
 DOUBLE = """

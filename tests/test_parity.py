@@ -8,16 +8,20 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from benchback.agent import Weights
+from benchback.agent import Agent, Weights
 from benchback.algorithms.onpolicy import Transition
 from benchback.algorithms.ppo.loss import Minibatch
+from benchback.backends import xla
 from benchback.parity import DTYPES, LEVELS, Row, deviation, measure
 from benchback.parity.execution import best, plan
 from benchback.parity.oracle import parameters
-from benchback.parity.ppo import cases, oracle
+from benchback.parity.ppo import cases, levels, oracle
+from benchback.parity.subject import Subject, computing
+from benchback.parity.tolerance import TOLERANCE
 from benchback.registry import BACKENDS, Spec
 
 # The backends.
@@ -120,30 +124,60 @@ def test_backend_is_within_tolerance_in_every_quantity(backend: str, level: str,
 
 TIMED = """
 import json
-from benchback.parity import execution, measure
-execution.plan = lambda spec: [execution.best(spec)]
-rows = list(measure("ppo", [{backend!r}], ["float32"], ["L4"]))
+from benchback.parity import prove
+rows = list(prove({proof!r}))
 print(json.dumps([len(rows), *(f"{{row.quantity}}: {{row.deviation}}" for row in rows if not row.ok)]))
 """
 # The others are compiled from nearly the same operations.
-JAX_FAMILY = [
-    pytest.param(name, marks=[] if name == "purejax" else [pytest.mark.slow])
+PROVEN = [
+    pytest.param(f"ppo/{name}/{spec.best}/{unit}/mlp/float32/framework", marks=[] if quick else [pytest.mark.slow])
     for name, spec in BACKENDS.items()
-    if spec.family == "jax"
+    for unit in spec.units
+    for quick in [(name, unit) == ("purejax", "phase")]
 ]
 
 
-@pytest.mark.parametrize("backend", JAX_FAMILY)
-def test_a_program_compiled_as_it_is_timed_changes_no_number(backend: str) -> None:
+@pytest.mark.parametrize("proof", PROVEN)
+def test_a_program_compiled_as_it_is_timed_is_proven(proof: str) -> None:
     """In a process of its own: XLA takes its flags once, and these tests ask for programs that compile quickly."""
     quick = ("XLA_FLAGS", "JAX_DISABLE_MOST_OPTIMIZATIONS")
     usual = {name: value for name, value in os.environ.items() if name not in quick}
-    command = [sys.executable, "-c", TIMED.format(backend=backend)]
+    command = [sys.executable, "-c", TIMED.format(proof=proof)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=1800, env=usual)
     assert done.returncode == 0, done.stderr
     count, *off = json.loads(done.stdout.splitlines()[-1])
     assert count > 0
     assert off == []
+
+
+@cache
+def whole_programs(unit: str) -> set[str]:
+    """Quantities of whole iterations of a compiled program that are off."""
+    with computing("float32", optimised=False):
+        found = list(levels.update(Subject("ppo", "purejax", "float32", {}, "jit", unit, thorough=False)))
+    assert {quantity for quantity, _ in found} >= {"weight/iteration", "metric/loss/iteration", "action/iteration"}
+    return {quantity for quantity, off in found if not off <= TOLERANCE["float32"]["L3"][quantity.split("/")[0]]}
+
+
+def one_iteration_short(right: Any) -> Any:
+    """A chunk that leaves out its last iteration and reports the one before twice."""
+
+    def wrong(agent: Agent, length: int) -> Agent:
+        short: Any = right(agent, length - 1).iterate
+
+        def iterate(state: Any) -> Any:
+            state, metrics = short(state)
+            return state, {name: x[jnp.array([*range(length - 1), -1])] for name, x in metrics.items()}
+
+        return replace(agent, iterate=iterate)
+
+    return wrong
+
+
+def test_a_chunk_is_compared_with_the_oracle_iteration_by_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert whole_programs("chunk") == set()
+    monkeypatch.setitem(xla.UNITS, "chunk", one_iteration_short(xla.chunk))
+    assert {"weight/iteration", "metric/loss/iteration"} <= whole_programs.__wrapped__("chunk")
 
 
 @pytest.mark.parametrize("name", BACKENDS)

@@ -9,7 +9,7 @@ between versions of fonts, these do not. After a change that is meant, renew and
 import json
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from benchback.analysis.reader import accepted_attempts, read
 from benchback.analysis.source import Source
 from benchback.report.chart import Figure, rows_of, specification, unfiltered, with_data
 from benchback.report.drawing import draw
+from benchback.report.naming import plain_names
 from benchback.report.page import rounded_table
 from benchback.report.render import charts_of, tables_of
 
@@ -35,18 +36,16 @@ SHAPE = Shape(("CartPole-v1", "Asterix-MinAtar"), ("small", "large"), ("linen", 
 MOST_ROWS = 12
 """Kept of each golden chart, evenly spread: enough to see a column or a number change, and few enough to read."""
 RATIO = ("x", "ratio", "times as long as the reference")
-SPEED_UP = ("x", "ratio", "speed-up (times as fast)")
 AXES: dict[str, tuple[tuple[str, str, str], ...]] = {
     **{f"forest_{name}": (RATIO,) for name in ("total", "cold_start", "steady", "rollout", "update")},
-    **{f"pairs_{name}": (SPEED_UP,) for name in ("total", "cold_start", "steady", "rollout", "update")},
     "aa": (RATIO,),
     "aa_total": (RATIO,),
     "total": (("x", "total_s", "seconds, total"),),
     "overhead_seconds": (("x", "seconds", "seconds"),),
-    "overhead_ratio": (("x", "ratio", "times the reference"),),
+    "overhead_ratio": (RATIO,),
     "overhead_difference_s": (("x", "difference_s", "seconds more than the reference"),),
     "phases_seconds": (("x", "seconds", "seconds in steady state"),),
-    "phases_ratio": (("x", "ratio", "times the reference"),),
+    "phases_ratio": (RATIO,),
     "modes_steady": (("x", "seconds", "seconds, steady iteration"),),
     "modes_total": (("x", "seconds", "seconds, total"),),
     "machines": (("x", "ratio", "times as long in the other store"),),
@@ -101,7 +100,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
         charts = {
             figure.id: Shown(
                 figure,
-                None if figure.chart is None else specification(figure, source.orders),
+                None if figure.chart is None else specification(figure, source.orders, plain_names(source)),
                 unfiltered(figure, rows_of(figure, tables[figure.data])),
             )
             for figure in charts_of(source)
@@ -254,44 +253,74 @@ def test_the_runs_of_a_chart_are_those_of_the_store(report: Report) -> None:
     assert dict(zip(runs["run"], runs["total_s"], strict=True)) == report.finished_s
 
 
-FOREST = [f"forest_{name}" for name in ("total", "cold_start", "steady", "rollout", "update")] + ["aa", "aa_total"]
-PAIRS = [f"pairs_{name}" for name in ("total", "cold_start", "steady", "rollout", "update")]
+NAMES = ("total", "cold_start", "steady", "rollout", "update")
+FOREST = [f"forest_{name}" for name in NAMES] + ["aa", "aa_total"]
+MATRICES = [f"{kind}_{name}" for kind in ("heat", "pairs") for name in NAMES]
 
 
-@pytest.mark.parametrize("name", FOREST + PAIRS)
+@pytest.mark.parametrize("name", FOREST + MATRICES)
 def test_ratios_are_those_of_the_runs(report: Report, name: str) -> None:
     shown = report.charts[name]
     assert not shown.rows.is_empty()
     assert not list(wrong_ratios(shown, report.tables["runs"]))
 
 
+def test_some_ratios_are_one_number_and_some_are_a_range(report: Report) -> None:
+    rows = report.charts["forest_steady"].rows
+    assert 0 < rows["ratio"].null_count() < len(rows)
+    assert (rows["lowest"].is_null() != rows["ratio"].is_null()).all()
+
+
 def wrong_ratios(shown: Shown, runs: pl.DataFrame) -> Iterator[str]:
-    """Rows whose ratio is not the geometric mean, over cells and blocks, of the first's seconds over the second's."""
-    for row in shown.rows.drop_nulls("ratio").to_dicts():
-        expected = ratio_of(runs, row, row.get("reference") or row["other"])
-        if not math.isclose(row["ratio"], expected, rel_tol=1e-9):
-            yield f"{row['variant']}: {row['ratio']} and not {expected}"
+    """Rows whose ratio is not the geometric mean, over cells and blocks, of the first's seconds over the second's; and
+    ranges whose ends are not the smallest and the largest of these along their axis."""
+    for row in shown.rows.to_dicts():
+        if row["ratio"] is not None:
+            found = {"ratio": (row["ratio"], ratio_of(runs, row))}
+        elif row["lowest"] is not None:
+            values = runs[row["along"]].unique().to_list()
+            along = [ratio_of(runs, row | {row["along"]: value}, values) for value in values]
+            found = {"lowest": (row["lowest"], min(along)), "highest": (row["highest"], max(along))}
+        else:
+            continue
+        for name, (value, expected) in found.items():
+            if not math.isclose(value, expected, rel_tol=1e-9):
+                yield f"{row['variant']}: {name} is {value} and not {expected}"
 
 
-def ratio_of(runs: pl.DataFrame, row: dict[str, Any], other: str) -> float:
-    """Of the cells with two blocks at least, or one where the row is about one cell."""
-    column = f"{row['figure']}_s"
+def ratio_of(runs: pl.DataFrame, row: dict[str, Any], balanced: Sequence[str] = ()) -> float:
+    """Over the cells in which all variants have two runs; of values of an axis, over what all of them have."""
+    column, other = f"{row['figure']}_s", row.get("other") or row["reference"]
     part = runs.filter(pl.col("timing") == row["timing"])
-    for name in ("env", "model"):
-        part = part if row[name] == ALL else part.filter(pl.col(name) == row[name])
-    sides = [part.filter(pl.col("variant") == name) for name in (row["variant"], other)]
-    both = (
-        sides[0].join(sides[1], on=["env", "model", "block"], suffix="_other").drop_nulls([column, f"{column}_other"])
-    )
+    cells = common_cells(part, column) if not row["twin"] else set(part.select("env", "model").unique().rows())
+    if balanced:
+        across = 1 if row["along"] == "env" else 0
+        shared = [{cell[across] for cell in cells if cell[1 - across] == value} for value in balanced]
+        cells = {cell for cell in cells if cell[across] in set.intersection(*shared)}
     means = []
-    for _, cell in both.group_by("env", "model"):
-        if len(cell) > 1 or row["cells"] == 1:
-            means.append(np.log(cell[column].to_numpy() / cell[f"{column}_other"].to_numpy()).mean())
+    for env, model in sorted(cells):
+        if row["env"] not in (ALL, env) or row["model"] not in (ALL, model):
+            continue
+        here = part.filter((pl.col("env") == env) & (pl.col("model") == model))
+        sides = [here.filter(pl.col("variant") == name) for name in (row["variant"], other)]
+        both = sides[0].join(sides[1], on="block", suffix="_other").drop_nulls([column, f"{column}_other"])
+        if len(both):
+            means.append(np.log(both[column].to_numpy() / both[f"{column}_other"].to_numpy()).mean())
     return float(np.exp(np.mean(means)))
 
 
-def test_a_forest_plot_shows_the_claims(report: Report) -> None:
-    claims = [x for x in report.claims if x.metric == "steady" and not x.subject.twin and x.env == x.model == ALL]
+def common_cells(runs: pl.DataFrame, column: str) -> set[tuple[str, str]]:
+    """Cells in which every variant has two runs with the metric; copies are no variants."""
+    real = runs.filter(~pl.col("twin"))
+    known = real.drop_nulls(column).group_by("env", "model", "variant").len().filter(pl.col("len") > 1)
+    counts = known.group_by("env", "model").agg(pl.col("variant").n_unique())
+    return set(counts.filter(pl.col("variant") == real["variant"].n_unique()).select("env", "model").rows())
+
+
+def test_a_forest_plot_shows_the_claims_of_one_setting(report: Report) -> None:
+    first = report.claims[0].setting
+    claims = [x for x in report.claims if x.metric == "steady" and x.setting == first and x.env == x.model == ALL]
+    claims = [x for x in claims if not x.subject.twin]
     rows = report.charts["forest_steady"].rows.to_dicts()
     said = [(x.variant, x.reference, x.ratio, x.overall.low, x.overall.high, x.overall.n, x.verdict) for x in claims]
     names = ("variant", "reference", "ratio", "low", "high", "blocks", "verdict")
@@ -321,8 +350,14 @@ def test_time_goes_on_along_every_line(report: Report) -> None:
 
 
 def inverted(shown: Shown) -> Shown:
-    upside_down = shown.rows.with_columns(ratio=1 / pl.col("ratio"), low=1 / pl.col("high"), high=1 / pl.col("low"))
+    names = {"ratio": "ratio", "low": "high", "high": "low", "lowest": "highest", "highest": "lowest"}
+    upside_down = shown.rows.with_columns(**{name: 1 / pl.col(other) for name, other in names.items()})
     return Shown(shown.figure, shown.specification, upside_down)
+
+
+def inverted_ranges(shown: Shown) -> Shown:
+    ranges = shown.rows.with_columns(lowest=1 / pl.col("highest"), highest=1 / pl.col("lowest"))
+    return Shown(shown.figure, shown.specification, ranges)
 
 
 def swapped_columns(shown: Shown) -> Shown:
@@ -349,6 +384,8 @@ def negative(shown: Shown) -> Shown:
 MUTATIONS: dict[str, tuple[str, Callable[[Shown], Shown]]] = {
     "forest inverted": ("forest_steady", inverted),
     "pairs inverted": ("pairs_total", inverted),
+    "heat table inverted": ("heat_steady", inverted),
+    "a range inverted": ("forest_steady", inverted_ranges),
     "interval swapped": ("forest_total", swapped_columns),
     "another column": ("overhead_ratio", renamed_field("ratio", "seconds")),
     "axes swapped": ("curves_env_steps", renamed_field("env_steps", "elapsed_s")),
@@ -364,6 +401,6 @@ def test_a_wrong_chart_is_noticed(report: Report, mutation: str) -> None:
     name, change = MUTATIONS[mutation]
     wrong = change(report.charts[name])
     found = list(faults(wrong))
-    if name in FOREST + PAIRS:
+    if name in FOREST + MATRICES:
         found += wrong_ratios(wrong, report.tables["runs"])
     assert found

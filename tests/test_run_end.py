@@ -15,6 +15,7 @@ from test_campaign import Busy
 from benchback import cli
 from benchback.measure import coordinator
 from benchback.measure.coordinator import Hooks
+from benchback.measure.process import Ended
 from benchback.measure.store import open_store
 
 MINE = {
@@ -36,11 +37,13 @@ def ended(
     monkeypatch.chdir(tmp_path)
     real = coordinator.work
 
-    def run(*flags: str, busy: Busy | None = None, most: int = 10**6) -> tuple[int, str, str]:
+    def run(*flags: str, busy: Busy | None = None, most: int = 10**6, failing: str = "") -> tuple[int, str, str]:
         launched: list[Any] = []
 
         def launch(*arguments: Any) -> Any:
             launched.append(arguments)
+            if arguments[0].run["backend"] == failing:
+                return Ended("signal", "ended by SIGSEGV")
             return (busy.launch if busy else modelled)(*arguments)
 
         def work(store: Any, study: Any, hooks: Hooks) -> bool:
@@ -99,3 +102,13 @@ def test_a_stopped_campaign_says_how_to_go_on_and_does(ended: Callable[..., tupl
     assert code == 0
     with open_store(Path("runs/mine.sqlite"), readonly=True) as store:
         assert [attempt.number for attempt in store.attempts()] == [0] * RUNS
+
+
+@pytest.mark.parametrize(("failing", "code"), [("", 0), ("nnx", 3)])
+def test_a_campaign_with_failed_runs_is_told_by_its_exit_code(
+    failing: str, code: int, ended: Callable[..., tuple[int, str, str]]
+) -> None:
+    found, printed, _ = ended(failing=failing)
+    assert found == code
+    assert ("benchback list-runs" in printed) == bool(failing)
+    assert "no run was repeated for noise" in printed

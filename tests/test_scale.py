@@ -74,12 +74,18 @@ def test_the_knee_is_where_more_buys_little() -> None:
 def test_a_point_that_failed_is_shown_as_such_and_blocks_are_medians() -> None:
     lines = scale.summarise([row(1, 10.0), row(1, 30.0, 1), row(1, 20.0, 2), row(4, None)])
     assert (lines[0]["steps_per_s"], lines[0]["slowest"], lines[0]["fastest"], lines[0]["blocks"]) == (20, 10, 30, 3)
-    assert (lines[1]["steps_per_s"], lines[1]["error"]) == (None, "memory: too much")
+    assert (lines[1]["steps_per_s"], lines[1]["error"], lines[1]["blocks"]) == (None, "memory: too much", 0)
+    (partly,) = scale.summarise([row(1, 10.0), row(1, None, 1), row(1, 30.0, 2)])
+    assert (partly["steps_per_s"], partly["blocks"], partly["error"]) == (20, 2, "memory: too much")
 
 
 def test_rows_come_from_the_runs_in_the_store(tmp_path: Path) -> None:
-    samples: dict[str, list[float | None]] = {"total_s": [9.0, 1.0, 0.5, 0.25, 0.5], "update_s": [0.0, 0.5, *[0.4] * 3]}
-    samples["rollout_s"] = [9.0, 0.5, 0.1, 0.1, 0.1]
+    # The first two calls are warm-up: with them every median is another.
+    samples: dict[str, list[float | None]] = {
+        "total_s": [9.0, 1.0, 0.5, 0.25, 0.4],
+        "update_s": [3.0, 2.0, 0.5, 0.2, 0.2],
+    }
+    samples["rollout_s"] = [9.0, 0.5, 0.2, 0.1, 0.1]
     ledger = {"env_steps_per_call": 100, "iterations_per_call": 1}
     record = Record(samples, {"first_call": 1.0, "finished": 2.0}, ledger, {"peak_rss_bytes": 7.0})
 
@@ -93,7 +99,8 @@ def test_rows_come_from_the_runs_in_the_store(tmp_path: Path) -> None:
     with open_campaign(tmp_path / "scale.sqlite", study, fingerprint=MACHINE) as store:
         assert coordinator.work(store, study, hooks)
         good, _, bad, _ = scale.rows(store, study)
-    assert (good["steps_per_s"], good["rollout_steps_per_s"], good["peak_rss_bytes"]) == (200, 1000, 7.0)
+    assert (good["steps_per_s"], good["rollout_steps_per_s"], good["update_steps_per_s"]) == (250, 1000, 500)
+    assert good["peak_rss_bytes"] == 7.0
     assert bad["error"] == "signal: ended by SIGKILL"
     assert verify(tmp_path / "scale.sqlite") == []
 

@@ -173,13 +173,17 @@ def test_what_cannot_be_computed_says_why(numerator: list, n: int, ratio: float 
 
 def test_a_claim_keeps_the_cells_it_cannot_use() -> None:
     good, bad = ([1.1, 1.1, 1.2], [1.0, 1.0, 1.0]), ([1.1, CRASHED, CRASHED], [1.0, 1.0, 1.0])
-    pooled = stats.pool("all", {"a": good, "b": good, "c": bad})
+    rows = [stats.compare(name, *pair) for name, pair in {"a": good, "b": good, "c": bad}.items()]
+    pooled = stats.pool("all", rows)
     assert [row.name for row in pooled.cells] == ["a", "b", "c"]
     assert (pooled.overall.cells, pooled.overall.n) == (2, 6)
     assert [(row.name, row.reason) for row in pooled.overall.left_out] == [("c", NoVerdict.ONE_BLOCK)]
     assert pooled.cells[0].p_holm == pytest.approx(2 * (pooled.cells[0].p or 0))
     assert pooled.cells[2].p_holm is None
-    assert stats.pool("none", {"c": bad}).overall.reason is NoVerdict.NO_CELL
+    assert stats.pool("none", rows[2:]).overall.reason is NoVerdict.NO_CELL
+    assert stats.pool("none", rows, {"c"}).overall.reason is NoVerdict.NO_COMMON_CELL
+    one = stats.pool("one", rows, {"b"}).overall
+    assert (one.cells, one.n, [row.name for row in one.left_out]) == (1, 3, ["a", "c"])
 
 
 def test_two_independent_samples_agree_with_scipy() -> None:
@@ -643,3 +647,39 @@ def test_importing_is_light() -> None:
     heavy = {"scipy", "ruptures", "jax", "torch", "pandas"}
     code = f"import sys, benchback.stats; assert not {heavy} & set(sys.modules), sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# Unlike ratios
+
+
+def test_ratios_that_are_alike_are_rarely_called_unlike() -> None:
+    """At most 5 % of campaigns, with three values of an axis and five blocks of each."""
+
+    def unlike(generator: np.random.Generator) -> bool:
+        return stats.differ([stats.estimate(generator.normal(0.1, 0.05, 5)) for _ in range(3)])
+
+    assert rate(unlike, seed=21, campaigns=2000) < 0.06
+
+
+def test_ratios_that_differ_are_called_unlike_unless_nobody_would_notice() -> None:
+    def around(mean: float) -> stats.Estimate:
+        return stats.estimate([mean - 0.001, mean, mean + 0.001])
+
+    assert stats.differ([around(0.0), around(0.0), around(0.1)])
+    assert not stats.differ([around(0.0), around(0.01)])
+    assert not stats.differ([around(0.3)])
+
+
+def test_an_effect_that_only_absurd_differences_would_show_is_left_out() -> None:
+    two = stats.compare("two blocks", [1.0, 2.0], [1.0, 1.0])
+    assert two.mde is None
+    assert two.half_width is not None
+    assert two.half_width > 10
+    assert stats.compare("three", [1.0, 1.01, 0.99], [1.0] * 3).mde is not None
+
+
+def test_half_width_and_bound_of_an_interval() -> None:
+    row = stats.Comparison("x", 5, ratio=1.2, low=0.8, high=1.8)
+    assert row.half_width == pytest.approx(0.5)
+    assert row.at_most == pytest.approx(0.8)
+    assert stats.Comparison("x", 5, low=0.4, high=1.1).at_most == pytest.approx(1.5)

@@ -1,6 +1,7 @@
 """Claims as tables: against the reference, each variant with each other, and by the formulas of benchback-rl."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -8,11 +9,11 @@ import numpy as np
 import polars as pl
 
 from benchback import stats
-from benchback.analysis.claims import ALL, Claim, claims_of
-from benchback.analysis.groups import Group, model_of, setting_of
+from benchback.analysis.claims import ALL, Claim, claims_from, claims_of, parts_of, rows_of
+from benchback.analysis.groups import Group, model_of
 from benchback.analysis.source import Source
 from benchback.analysis.table import frame, keys
-from benchback.analysis.wording import comparison_columns, comparison_text, setting_text
+from benchback.analysis.wording import comparison_columns, comparison_text, setting_text, verdict_text
 from benchback.measure.metrics import METRICS
 from benchback.measure.record import Cell
 
@@ -28,20 +29,22 @@ def claims_table(claims: Sequence[Claim]) -> pl.DataFrame:
 def claim_row(claim: Claim) -> dict[str, Any]:
     """A claim as a row."""
     row = keys(claim.subject) | {"env": claim.env, "model": claim.model, "reference": claim.reference}
-    row |= {"figure": claim.metric, "twin": claim.subject.twin}
-    return row | comparison_columns(claim.overall) | {"setting": setting_text(claim.setting)}
+    row |= {"figure": claim.metric, "twin": claim.subject.twin, "few": claim.few}
+    row |= {"said": verdict_text(claim.overall), "left_out": len(claim.overall.left_out)}
+    return row | comparison_columns(claim.overall, claim.along) | {"setting": setting_text(claim.setting)}
 
 
 def pairs_table(source: Source) -> pl.DataFrame:
-    """Each variant against each other in every cell, by every metric."""
+    """Each variant against each other by every metric: over all cells of a setting, and over parts of them."""
     rows = []
     for groups in source.settings.values():
-        for group in groups:
-            cells = [cell for cell in group.cells if not cell.twin]
-            if len(cells) > MOST_VARIANTS:
-                cells = _best(cells)
-            for second, first in combinations(cells, 2):
-                rows += _pair_rows(source, group, first, second)
+        variants = {cell.variant: cell for group in groups for cell in group.cells if not cell.twin}
+        if len(variants) > MOST_VARIANTS:
+            variants = {cell.variant: cell for cell in _best(list(variants.values()))}
+        real = [group.only(*(cell for cell in group.cells if cell.variant in variants)) for group in groups]
+        for metric in METRICS:
+            for place, second in enumerate(variants.values()):
+                rows += _pair_rows(source, real, metric, second, list(variants)[place + 1 :])
     return frame(rows)
 
 
@@ -50,18 +53,21 @@ def _best(cells: Sequence[Cell]) -> list[Cell]:
     return list({cell.run["backend"]: cell for cell in reversed(cells)}.values())[::-1]
 
 
-def _pair_rows(source: Source, group: Group, first: Cell, second: Cell) -> Iterator[dict[str, Any]]:
-    for metric in METRICS:
-        (claim,) = claims_of(source.parity, [group.only(first, second)], metric, second.variant)
-        (found,) = claim.cells
-        if found.ratio is not None:
-            row = keys(first) | _pair(first, second) | {"figure": metric, "place": source.place(first)}
-            yield row | comparison_columns(found) | {"setting": setting_text(setting_of(first))}
+def _pair_rows(
+    source: Source, groups: Sequence[Group], metric: str, second: Cell, others: Sequence[str]
+) -> Iterator[dict[str, Any]]:
+    """Other variants against the second; all variants decide together which cells are averaged."""
+    found = rows_of(source.parity, groups, metric, second.variant)
+    for env, model, part in parts_of(groups):
+        for claim in claims_from(found, part, metric):
+            if claim.variant in others and (claim.ratio is not None or claim.along):
+                row = claim_row(replace(claim, env=env, model=model))
+                yield row | _pair(claim.subject, second)
 
 
 def _pair(first: Cell, second: Cell) -> dict[str, str]:
     names = {"backend2": second.run["backend"], "other": second.variant}
-    return names | {"pair": f"{short(first)} → {short(second)}"}
+    return names | {"pair": f"{short(first)} : {short(second)}"}
 
 
 def short(cell: Cell) -> str:
@@ -72,7 +78,7 @@ def short(cell: Cell) -> str:
 def published_table(source: Source) -> pl.DataFrame:
     """Speed-ups by model size as benchback-rl computes them, over all pairs of runs, beside ours of the blocks.
 
-    The pair a → b has a's seconds over b's: above 1, b is faster.
+    The pair a : b has a's seconds over b's: above 1, a is slower.
     """
     rows = []
     for groups in source.settings.values():
@@ -98,7 +104,7 @@ def _published_rows(source: Source, groups: Sequence[Group], model: str, metric:
         (claim,) = claims_of(source.parity, [group for group in pair if len(group.cells) > 1], metric, second.variant)
         row = keys(first) | {"env": ALL, "model": model} | _pair(first, second) | {"figure": metric}
         row |= {"geometric_mean": found.geometric_mean, "median": found.median, "pairs": found.pairs}
-        yield row | {"ours": comparison_text(claim.overall)}
+        yield row | {"ours": comparison_text(claim.overall, claim.along)}
 
 
 def _values(groups: Sequence[Group], first: str, second: str, metric: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -1,9 +1,14 @@
-"""Claims as typed records: how many times as long a variant takes as its reference, by one metric, block by block."""
+"""Claims as typed records: how many times as long a variant takes as its reference, by one metric, block by block.
+
+Everything that terminal, page and files say about speed is made of these. A claim over several cells is made of the
+cells that all variants beside it have, and is a range where their ratios are unlike.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from benchback import stats
+from benchback.analysis.evidence import deviates
 from benchback.analysis.groups import (
     Group,
     Outcome,
@@ -16,7 +21,8 @@ from benchback.analysis.groups import (
     setting_of,
 )
 from benchback.analysis.proofs import PASS, PASS_IN_MODE_NONE, parity_verdict
-from benchback.analysis.reasons import LedgersDiffer, ParityNotProven
+from benchback.analysis.ranges import Range, range_of
+from benchback.analysis.reasons import Deviates, LedgersDiffer, ParityNotProven
 from benchback.analysis.source import Source
 from benchback.measure.metrics import METRICS, PhasesNotTimed
 from benchback.measure.record import Cell
@@ -43,6 +49,10 @@ class Claim:
     """The same in every cell by itself."""
     env: str = ALL
     model: str = ALL
+    along: Range | None = None
+    """The ratios along an axis, where they are too different for one number; `overall` has none then."""
+    few: bool = False
+    """The variant was measured in few cells only: its ratio is of its own cells, not of those of the others."""
 
     @property
     def variant(self) -> str:
@@ -61,8 +71,22 @@ class Claim:
 
     @property
     def verdict(self) -> Verdict | None:
-        """What is shown; None where `overall.reason` says why nothing is."""
-        return self.overall.verdict
+        """What is shown, in all cells alike where they differ; None where `overall.reason` says why nothing is."""
+        return self.along.verdict if self.along else self.overall.verdict
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A variant against another in every group that has both: what claims are made of."""
+
+    subject: Cell
+    rival: Cell
+    rows: Mapping[str, Comparison]
+    """By the title of the group."""
+
+    def complete(self, title: str) -> bool:
+        """Whether the group has two complete blocks of both."""
+        return title in self.rows and self.rows[title].estimate is not None
 
 
 def claims_of(
@@ -72,7 +96,11 @@ def claims_of(
 
     A twin is compared with the cell of which it is the copy. `parity` has the verdict of every program.
     """
-    reference = reference or reference_variant(groups)
+    return claims_from(rows_of(parity, groups, metric, reference or reference_variant(groups)), groups, metric)
+
+
+def rows_of(parity: Mapping[str, str], groups: Sequence[Group], metric: str, reference: str) -> list[Rows]:
+    """Every other variant of the groups against the reference, group by group."""
     variants = {cell.variant: cell for group in groups for cell in group.cells}
     found = []
     for name, cell in variants.items():
@@ -82,11 +110,52 @@ def claims_of(
         pairs = [(group, group.cell(name), group.cell(rival)) for group in groups]
         both = [(group, mine, theirs) for group, mine, theirs in pairs if mine and theirs]
         if both:
-            cells = {group.title: _paired(group, mine, theirs, metric, parity) for group, mine, theirs in both}
-            pooled = stats.pool(f"{name} : {rival}", cells)
-            _, mine, theirs = both[0]
-            found.append(Claim(setting_of(mine), metric, mine, theirs, pooled.overall, pooled.cells))
+            rows = {
+                group.title: stats.compare(group.title, *_paired(group, mine, theirs, metric, parity))
+                for group, mine, theirs in both
+            }
+            found.append(Rows(both[0][1], both[0][2], rows))
     return found
+
+
+def claims_from(found: Sequence[Rows], groups: Sequence[Group], metric: str) -> list[Claim]:
+    """A claim of each variant over the groups that all variants have; see `common_titles`."""
+    titles = [group.title for group in groups]
+    found = [each for each in found if any(title in each.rows for title in titles)]
+    many, common = _many(found, titles), common_titles(found, titles)
+    claims = []
+    for each in found:
+        rows = [each.rows[title] for title in titles if title in each.rows]
+        alone = each not in many
+        pooled = stats.pool(f"{each.subject.variant} : {each.rival.variant}", rows, None if alone else common)
+        used = {row.name: row for row in rows if row.estimate and (alone or row.name in common)}
+        along = range_of(used, groups)
+        overall = pooled.overall if along is None else _unlike(pooled.overall)
+        claim = Claim(setting_of(each.subject), metric, each.subject, each.rival, overall, pooled.cells, along=along)
+        claims.append(replace(claim, few=alone and not each.subject.twin))
+    return claims
+
+
+def common_titles(found: Sequence[Rows], titles: Sequence[str]) -> list[str]:
+    """Groups that have two complete blocks of every variant, so that averages over them can be set side by side.
+
+    Variants that were planned in few groups, or have no result in any, do not count: they are not in the summary.
+    """
+    many = [each for each in _many(found, titles) if any(map(each.complete, titles))]
+    return [title for title in titles if all(each.complete(title) for each in many)]
+
+
+def _many(found: Sequence[Rows], titles: Sequence[str]) -> list[Rows]:
+    """Variants that at least half as many of the groups have as have the most widespread; twins are none."""
+    real = [each for each in found if not each.subject.twin]
+    planned = [sum(title in each.rows for title in titles) for each in real]
+    return [each for each, count in zip(real, planned, strict=True) if 2 * count >= max(planned)]
+
+
+def _unlike(overall: Comparison) -> Comparison:
+    """The same without the one number that would stand for unlike ratios."""
+    kept = {"cells": overall.cells, "left_out": overall.left_out, "reason": NoVerdict.DIFFERS}
+    return Comparison(overall.name, overall.n, **kept)
 
 
 def _paired(
@@ -119,10 +188,15 @@ def _unproven(cell: Cell, parity: Mapping[str, str]) -> ParityNotProven | None:
     return None if verdict in (PASS, PASS_IN_MODE_NONE) else ParityNotProven(cell.proof, verdict)
 
 
-def _unequal(a: Outcome, b: Outcome) -> LedgersDiffer | None:
+def _unequal(a: Outcome, b: Outcome) -> LedgersDiffer | Deviates | None:
     """What two runs did differently besides the compared axes; None if nothing, or if one of them has no result."""
     if not a.ledger or not b.ledger:
         return None
+    return _differing(a, b) or deviates(a, b)
+
+
+def _differing(a: Outcome, b: Outcome) -> LedgersDiffer | None:
+    """In what the ledgers of two runs differ."""
     names = (a.ledger.keys() | b.ledger.keys()) - COMPARED
     if all(a.ledger.get(name) == b.ledger.get(name) for name in names):
         return None
@@ -139,15 +213,16 @@ def all_claims(source: Source) -> list[Claim]:
     found = []
     for _, groups in comparable(source.groups):
         reference = reference_variant(groups)
-        for env, model, part in _parts(groups):
+        rows = {metric: rows_of(source.parity, groups, metric, reference) for metric in METRICS}
+        for env, model, part in parts_of(groups):
             for metric in METRICS:
-                for claim in claims_of(source.parity, part, metric, reference):
+                for claim in claims_from(rows[metric], part, metric):
                     if not _does_not_apply(claim.overall):
                         found.append(replace(claim, env=env, model=model))
     return found
 
 
-def _parts(groups: Sequence[Group]) -> Iterator[tuple[str, str, list[Group]]]:
+def parts_of(groups: Sequence[Group]) -> Iterator[tuple[str, str, list[Group]]]:
     """All groups, those of each environment, of each model, and of each pair of both."""
     envs = dict.fromkeys(env_of(group.cells[0]) for group in groups)
     models = dict.fromkeys(model_of(group.cells[0]) for group in groups)

@@ -166,11 +166,11 @@ def side_by_side(first: Source, second: Source) -> pl.DataFrame:
     return frame(rows)
 
 
-def overall(rows: pl.DataFrame) -> list[dict[str, Any]]:
-    """Geometric mean of the ratios of every backend and metric."""
+def spans(rows: pl.DataFrame) -> list[dict[str, Any]]:
+    """Smallest and largest ratio of every variant by every metric; cells are not averaged, they may be unlike."""
     known = rows.filter(pl.col("ratio").is_not_null())
     found = []
-    for (backend, metric), part in known.group_by("backend", "figure", maintain_order=True):
-        ratio = stats.geometric_mean(part["ratio"].to_list())
-        found.append({"backend": backend, "figure": metric, "ratio": ratio, "cells": len(part)})
+    for (variant, metric), part in known.group_by("variant", "figure", maintain_order=True):
+        row = {"variant": variant, "name": part["name"][0], "figure": metric, "cells": len(part)}
+        found.append(row | {"lowest": part["ratio"].min(), "highest": part["ratio"].max()})
     return found

@@ -21,6 +21,8 @@ class Outcome:
     """Of the call that compiles."""
     turns: Mapping[str, Turns] = field(default_factory=dict)
     """Metric -> seconds by round, of a relay."""
+    first: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
+    """Metrics of the first iterations; see `evidence.first_iterations`."""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from benchback import stats
 from benchback.analysis.costs import stored_env_times
+from benchback.analysis.evidence import first_iterations
 from benchback.analysis.groups import Outcome, grouped
 from benchback.analysis.source import Sampled, SlotRun, Source
 from benchback.measure.metrics import METRICS, Failed, NotRun, run_metrics, run_turns
@@ -56,7 +57,7 @@ def read(
         if slot.stratum != stratum:
             continue
         tries = list(store.attempts(slot.id))
-        run = _slot_run(slot, cells[slot.cell], tries)
+        run = _with_evidence(_slot_run(slot, cells[slot.cell], tries), tries)
         runs.append(run)
         attempts += [replace(x, record=None) for x in tries]
         outcomes[slot.cell][slot.block] = run.outcome
@@ -82,6 +83,14 @@ def _parity(events: Sequence[Event]) -> dict[str, str]:
     """Proof -> verdict, as last recorded; `algorithm/backend` in stores from before there were proofs."""
     found = [event.detail["verdicts"] for event in events if event.kind == "parity"]
     return found[-1] if found else {}
+
+
+def _with_evidence(run: SlotRun, tries: list[Attempt]) -> SlotRun:
+    """The run with the metrics of its first iterations."""
+    accepted = accepted_attempt(tries)
+    if accepted is None or accepted.record is None:
+        return run
+    return replace(run, outcome=replace(run.outcome, first=first_iterations(accepted.record)))
 
 
 def _slot_run(slot: Slot, cell: Cell, tries: list[Attempt]) -> SlotRun:

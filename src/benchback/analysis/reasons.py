@@ -20,3 +20,13 @@ class LedgersDiffer(Missing):
 
     fields: tuple[str, ...]
     """Names of the differing fields of their ledgers."""
+
+
+@dataclass(frozen=True)
+class Deviates(Missing):
+    """Two runs that began with the same weights and keys did not compute the same."""
+
+    metric: str
+    iteration: int
+    deviation: float
+    """Relative; infinite where one of them has no value."""

@@ -9,7 +9,7 @@ import polars as pl
 from benchback import stats
 from benchback.analysis.groups import env_of, model_of
 from benchback.analysis.source import Sampled, SlotRun, Source
-from benchback.analysis.wording import missing_text
+from benchback.analysis.wording import missing_text, variant_name
 from benchback.measure.metrics import METRICS, PhasesNotTimed
 from benchback.measure.record import Cell
 from benchback.stats import Missing
@@ -24,7 +24,7 @@ def keys(cell: Cell) -> dict[str, Any]:
         "backend": str(cell.run["backend"]),
     }
     shown |= {"mode": str(cell.run["mode"]), "device": cell.device, "timing": cell.timing}
-    return shown | {"variant": cell.variant, "unit": str(cell.run["unit"])}
+    return shown | {"variant": cell.variant, "name": variant_name(cell), "unit": str(cell.run["unit"])}
 
 
 def runs_table(source: Source) -> pl.DataFrame:

@@ -5,11 +5,14 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
+from benchback.analysis.evidence import LIMIT, Evidence
 from benchback.analysis.groups import Setting
-from benchback.analysis.reasons import LedgersDiffer, ParityNotProven
+from benchback.analysis.ranges import Range
+from benchback.analysis.reasons import Deviates, LedgersDiffer, ParityNotProven
 from benchback.measure.metrics import CachesNotEmpty, Failed, NotRun, PhasesNotTimed
 from benchback.measure.record import Cell
 from benchback.measure.verify import Disagreement
+from benchback.registry import BACKENDS
 from benchback.stats import (
     Comparison,
     Gap,
@@ -21,10 +24,39 @@ from benchback.stats import (
     TooFewValues,
     Unsteady,
     UnsteadyCause,
+    Verdict,
 )
 from benchback.stats.steady import FEWEST
 
 NO_VERDICT = "no verdict"
+NEEDS_BLOCKS = "needs more blocks"
+WIDEST_TIE = 1.0
+"""A tie that leaves room for more than twice the time says no more than that blocks are missing."""
+
+
+def variant_name(cell: Cell) -> str:
+    """`Flax NNX, split` of `nnx/split/phase`; other units and suites, and reordered gradients, are said."""
+    backend = str(cell.run["backend"])
+    unit = "" if cell.unit == "phase" else f", unit {cell.unit}"
+    reordered = ", reordered" if "reordered" in cell.variant.split("/") else ""
+    suite = f", {cell.other_suite} environments" if cell.other_suite else ""
+    copy = " (A/A copy)" if cell.twin else ""
+    return f"{backend_name(backend)}, {cell.run['mode']}{unit}{reordered}{suite}{copy}"
+
+
+def backend_name(backend: str) -> str:
+    """`Flax NNX` of `nnx`."""
+    return BACKENDS[backend].title if backend in BACKENDS else backend
+
+
+def short_names(cells: Sequence[Cell]) -> dict[str, str]:
+    """Variant -> the name of its backend, where no other variant here has the same; else with its mode."""
+    backends = [cell.run["backend"] for cell in {cell.variant: cell for cell in cells}.values()]
+    alone = {name for name in backends if backends.count(name) == 1}
+    return {
+        cell.variant: backend_name(cell.run["backend"]) if cell.run["backend"] in alone else variant_name(cell)
+        for cell in cells
+    }
 
 
 def ratio_text(ratio: float, low: float | None, high: float | None, widest: float = math.inf) -> str:
@@ -40,11 +72,46 @@ def ratio_text(ratio: float, low: float | None, high: float | None, widest: floa
     return f"{ratio:.{decimals}f}x [{low:.{decimals}f}, {high:.{decimals}f}]"
 
 
-def comparison_text(row: Comparison) -> str:
-    """`1.02x [1.01, 1.03] slower`, or why there is no ratio."""
+def range_text(found: Range) -> str:
+    """`1.30x (large) to 8.50x (small)`, the smaller ratio first."""
+    ends = [(found.lowest.comparison.ratio, found.lowest.value), (found.highest.comparison.ratio, found.highest.value)]
+    return " to ".join(f"{ratio:.2f}x ({value})" for ratio, value in ends)
+
+
+def comparison_text(row: Comparison, along: Range | None = None) -> str:
+    """`1.02x [1.01, 1.03] slower`, the range along an axis, or why there is no ratio."""
+    if along is not None:
+        return f"{range_text(along)} {along.verdict or 'depending on it'}"
     if row.ratio is None:
         return reason_text(row)
-    return f"{ratio_text(row.ratio, row.low, row.high)} {row.verdict or '(one block)'}"
+    return f"{ratio_text(row.ratio, row.low, row.high)} {verdict_text(row) or '(one block)'}"
+
+
+def verdict_text(row: Comparison) -> str:
+    """`slower`, `faster`, `tie below 1.3 %`, `needs more blocks`; empty without a verdict."""
+    if row.verdict in (None, Verdict.FASTER, Verdict.SLOWER):
+        return str(row.verdict or "")
+    return NEEDS_BLOCKS if row.at_most is None or row.at_most > WIDEST_TIE else f"tie below {percent(row.at_most)}"
+
+
+def percent(share: float) -> str:
+    """`1.3 %`, `25 %`: two digits, rounded up, as a bound must be."""
+    decimals = max(0, 1 - math.floor(math.log10(max(100 * share, 0.01))))
+    return f"{math.ceil(round(100 * share * 10**decimals, 6)) / 10**decimals:.{decimals}f} %"
+
+
+def evidence_text(found: Evidence) -> str:
+    """Whether the timed runs computed the same, in a sentence without its full stop."""
+    if not found.pairs:
+        return "Whether these very runs computed the same was not compared"
+    pairs = f"{found.pairs} pair{'s' if found.pairs != 1 else ''}"
+    if not found.largest:
+        return f"These very runs computed the same: no deviation ({pairs})"
+    where = f"{found.metric.replace('_', ' ')}, iteration {found.iteration + 1}, {pairs}"
+    if found.deviating:
+        many = f"{found.deviating} of {pairs} deviate by more than {LIMIT:.0%} and are not compared"
+        return f"Not all of these runs computed the same: {many}; largest deviation {found.largest:.1g} ({where})"
+    return f"These very runs computed the same: largest deviation {found.largest:.1g} ({where})"
 
 
 def reason_text(row: Comparison) -> str:
@@ -59,6 +126,10 @@ def reason_text(row: Comparison) -> str:
         case NoVerdict.NO_CELL:
             causes = [_causes_text(cell.gaps[0].causes) for cell in row.left_out if cell.gaps]
             return "no cell has two complete blocks" + (f": {causes[0]}" if causes else "")
+        case NoVerdict.NO_COMMON_CELL:
+            return "no cell has two complete blocks of every variant"
+        case NoVerdict.DIFFERS:
+            return "the ratio differs between cells by more than their intervals"
         case NoVerdict.NO_RUN:
             return _causes_text(row.gaps[0].causes) if row.gaps else "no run has a result"
         case NoVerdict.ONE_RUN:
@@ -89,6 +160,9 @@ def missing_text(reason: Missing) -> str:
             return f"parity of {proof}: {verdict}"
         case LedgersDiffer(fields):
             return f"ledgers differ in {', '.join(fields)}"
+        case Deviates(metric, iteration, deviation):
+            words = f"{metric.replace('_', ' ')} of iteration {iteration + 1}"
+            return f"did not compute the same: {words} deviates by {deviation:.1%}"
         case NotPositive(value):
             return f"{value} is no positive number"
         case NoCommonRound(rounds):
@@ -141,17 +215,23 @@ def setting_text(setting: Setting) -> str:
     return f"{setting.algorithm}, {setting.timing}, {setting.device}, {threads}"
 
 
-def comparison_columns(row: Comparison) -> dict[str, Any]:
-    """A comparison as columns of a table, with its words."""
+def comparison_columns(row: Comparison, along: Range | None = None) -> dict[str, Any]:
+    """A comparison as columns of a table, with its words; of a range both ends, and no ratio."""
+    verdict = along.verdict if along else row.verdict
+    ends = [None, None] if along is None else [x.comparison.ratio for x in (along.lowest, along.highest)]
     return {
         "ratio": row.ratio,
         "low": row.low,
         "high": row.high,
-        "verdict": str(row.verdict or NO_VERDICT),
+        "along": along.axis if along else "",
+        "lowest": ends[0],
+        "highest": ends[1],
+        "verdict": str(verdict or NO_VERDICT),
         "blocks": row.n,
         "cells": row.cells,
+        "half_width": row.half_width,
         "detectable": row.mde,
-        "text": comparison_text(row),
+        "text": comparison_text(row, along),
         "reason": remarks_text(row),
     }
 
@@ -164,7 +244,15 @@ def remarks_text(row: Comparison) -> str:
 
 def comparison_record(row: Comparison) -> dict[str, Any]:
     """A comparison as JSON has it: all numbers, and reasons in words."""
-    names = [x.name for x in fields(row) if x.name not in ("gaps", "left_out", "reason")]
-    left_out = [f"{cell.name}: {reason_text(cell)}" for cell in row.left_out]
+    names = [x.name for x in fields(row) if x.name not in ("gaps", "left_out", "reason", "estimate")]
+    left_out = [f"{cell.name}: {reason_text(cell) or 'another variant has no result in it'}" for cell in row.left_out]
     words = {"missing": [*map(gap_text, row.gaps), *left_out], "reason": reason_text(row)}
-    return {name: getattr(row, name) for name in names} | words
+    return {name: getattr(row, name) for name in names} | {"half_width": row.half_width} | words
+
+
+def range_record(found: Range | None) -> dict[str, Any] | None:
+    """A range as JSON has it."""
+    if found is None:
+        return None
+    points = [{"value": point.value} | comparison_record(point.comparison) for point in found.points]
+    return {"axis": found.axis, "verdict": found.verdict, "points": points}

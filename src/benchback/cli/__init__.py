@@ -15,6 +15,7 @@ usage: benchback VERB [options]        benchback VERB --help for the options of 
   eval RUN           play a trained agent greedily and print its returns
   play RUN           a video of a trained agent, mp4 or gif
   tune SPACE         grid and random search over any fields of a run; run it again to continue
+  advise             which backend for a project of so many steps and seeds, measured here and now
   profile ALGORITHM  where an iteration's time goes: parts, cProfile, the framework's own trace
   list               algorithms x backends x modes x units, and the environments
   parity             measure how far each backend is from a float64 oracle
@@ -43,6 +44,7 @@ VERBS = {
     "eval": ("training", "evaluate"),
     "play": ("training", "play"),
     "tune": ("tuning", "tune"),
+    "advise": ("advising", "advise"),
     "profile": ("profiling", "profile"),
     "list": ("matrix", "list_all"),
     "parity": ("matrix", "parity"),

@@ -1,30 +1,49 @@
-"""The outcome of a campaign: medians of every variant, and claims against the reference."""
+"""The outcome of a campaign: medians of every variant, claims against the reference, and what to use.
+
+Tables fit 80 columns. Ratios say how many times as long, here as everywhere.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from rich import box
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
-from benchback.analysis.claims import Claim, claims_of
-from benchback.analysis.groups import Group, comparable, reference_variant
+from benchback.analysis.choices import Summary, summaries
+from benchback.analysis.claims import ALL, Claim, claims_of
+from benchback.analysis.evidence import evidence_of
+from benchback.analysis.groups import Group, comparable
 from benchback.analysis.proofs import parity_verdict
 from benchback.analysis.reader import read
 from benchback.analysis.source import Source
 from benchback.analysis.summary import variant_rows
-from benchback.analysis.wording import comparison_record, ratio_text, reason_text, setting_text
-from benchback.cli.tables import table
+from benchback.analysis.wording import (
+    comparison_record,
+    evidence_text,
+    range_record,
+    ratio_text,
+    setting_text,
+    variant_name,
+    verdict_text,
+)
 from benchback.measure.store import Store
-from benchback.stats import Comparison
+from benchback.report import prose
 
 METRICS_SHOWN = ("steady", "cold_start", "total")
+MOST_MISSING = 6
+"""Most missing cells that are named one by one."""
+WIDTH = 80
 
 
 def print_outcome(store: Store, as_json: bool) -> int:
     """Print the verdict table of a campaign; returns how many slots have no result."""
     source = read(store)
     counts = store.progress(len(source.strata) - 1)
+    whole = [summary for summary in summaries(source) if summary.env == summary.model == ALL]
     parts = [(setting_text(setting), part, shown_claims(source, part)) for setting, part in comparable(source.groups)]
     if as_json:
         listed = {
@@ -32,14 +51,17 @@ def print_outcome(store: Store, as_json: bool) -> int:
             for metric in METRICS_SHOWN
         }
         summary = {"event": "outcome", "store": str(store.path), "slots": asdict(counts), "claims": listed}
+        summary |= {"summaries": [summary_record(x) for x in whole], "evidence": asdict(evidence_of(source.groups))}
         print(json.dumps(summary | {"rows": [row for group in source.groups for row in variant_rows(group)]}))
         return counts.failed
     for group in source.groups:
         print_group(group, source.parity)
-    for setting, part, found in parts:
-        print_claims(setting if len(parts) > 1 else "", reference_variant(part), found)
+    for setting, _, found in parts:
+        print_claims(setting if len(parts) > 1 else "", found)
     if counts.failed:
         print(f"{counts.failed} runs have no result: benchback list-runs {store.path}")
+    for summary in whole:
+        print_summary(summary, evidence_text(evidence_of(source.settings[summary.setting])), len(whole) > 1)
     print(f"results in {store.path}")
     return counts.failed
 
@@ -52,65 +74,98 @@ def shown_claims(source: Source, groups: Sequence[Group]) -> dict[str, list[Clai
 def claim_record(claim: Claim) -> dict[str, Any]:
     """A claim as a JSON object."""
     about = {"setting": setting_text(claim.setting), "variant": claim.variant, "reference": claim.reference}
+    about |= {"verdict": claim.verdict, "along": range_record(claim.along), "few": claim.few}
     cells = [comparison_record(row) for row in claim.cells]
     return about | {"overall": comparison_record(claim.overall), "cells": cells}
 
 
-def print_claims(setting: str, reference: str, found: Mapping[str, Sequence[Claim]]) -> None:
-    """Print every variant against the reference, with the reason where there is no verdict."""
-    columns = (f"against {reference}", "steady", "verdict", "cold start", "total", "cells", "blocks", "MDE")
-    rows = [
-        (
-            steady.variant,
-            ratio_cell(steady.overall),
-            steady.verdict or "none",
-            ratio_cell(cold.overall),
-            ratio_cell(total.overall),
-            str(steady.overall.cells),
-            str(steady.overall.n),
-            "" if steady.overall.mde is None else f"{steady.overall.mde:.1%}",
-        )
-        for steady, cold, total in zip(*found.values(), strict=True)
-    ]
-    if rows:
-        title = f"{setting}: times as long" if setting else "times as long"
-        Console().print(table(f"{title}, with 95 % interval; ' is the A/A copy", columns, rows))
-    for reason, names in unknown(found["steady"]).items():
-        print(f"no verdict on {', '.join(names)}: {reason}")
+def summary_record(summary: Summary) -> dict[str, Any]:
+    """What to use, as a JSON object."""
+    choice = summary.choice
+    return {
+        "setting": setting_text(summary.setting),
+        "best": [cell.variant for cell in choice.best] if choice else [],
+        "at_most": choice.at_most if choice else None,
+        "cells": list(summary.cells),
+        "missing": list(prose.missing(summary)),
+        "recommendation": prose.recommendation(summary),
+    }
 
 
-def unknown(rows: Sequence[Claim]) -> dict[str, list[str]]:
-    """Reason why there is no verdict -> the variants without one."""
-    found: dict[str, list[str]] = {}
-    for row in rows:
-        if row.verdict is None:
-            found.setdefault(reason_text(row.overall), []).append(row.variant)
-    return found
+def print_claims(setting: str, found: Mapping[str, Sequence[Claim]]) -> None:
+    """Print every variant against the reference."""
+    reference = next((claim.rival for claim in found["steady"] if not claim.subject.twin), None)
+    if reference is None:
+        return
+    made = narrow_table("", "an iteration", "", "start", "whole run")
+    for steady, cold, total in zip(*found.values(), strict=True):
+        verdict = (steady.verdict or "depends") if steady.along else verdict_text(steady.overall) or "no verdict"
+        made.add_row(variant_name(steady.subject), *map(Text, (times(steady), verdict, brief(cold), brief(total))))
+    where = f"{setting}: times" if setting else "Times"
+    print_table(f"{where} as long as {variant_name(reference)}, with 95 % interval", made)
+
+
+def print_summary(summary: Summary, evidence: str, several: bool) -> None:
+    """Print what is not in the averages, whether the runs computed the same, and what to use."""
+    console = Console(width=WIDTH, highlight=False)
+    lines = prose.missing(summary)
+    left = len(lines) - MOST_MISSING
+    more = [f"{left} more are left out; --json names all."] if left > 0 else []
+    texts = [*lines[:MOST_MISSING], *more, f"{evidence}.", prose.recommendation(summary)]
+    where = f"{setting_text(summary.setting)}: " if several else ""
+    for text in (*texts[:-1], f"{where}{texts[-1]}"):
+        console.print(Text(text))
 
 
 def print_group(group: Group, parity: Mapping[str, str]) -> None:
     """Print the medians of every variant of a group."""
-    rows = [
-        (
-            row["variant"],
+    made = narrow_table("", "env steps/s", "compile s", "start s", "return", "blocks", "parity")
+    for cell, row in zip(group.cells, variant_rows(group), strict=True):
+        made.add_row(
+            variant_name(cell),
             number(row["steps_per_s"], ",.0f"),
             number(row["compile_s"], ".1f"),
             number(row["cold_start_s"], ".1f"),
             number(row["episode_return"], ".1f"),
             str(row["blocks"]),
-            parity_verdict(cell, parity),
+            Text(parity_verdict(cell, parity)),
         )
-        for cell, row in zip(group.cells, variant_rows(group), strict=True)
-    ]
-    columns = ("variant", "env steps/s", "compile s", "cold start s", "return", "blocks", "parity")
-    Console().print(table(group.title, columns, rows))
+    print_table(group.title, made)
+
+
+def print_table(title: str, made: Table) -> None:
+    """Print a table below its title."""
+    console = Console(width=WIDTH, highlight=False)
+    console.print(Text(f"\n{title}"))
+    console.print(made)
+
+
+def narrow_table(*columns: str) -> Table:
+    """A plain table of 80 columns; names wrap between words, numbers do not."""
+    made = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    for place, column in enumerate(columns):
+        last = column == "parity"
+        made.add_column(column, no_wrap=not (place == 0 or last), justify="left" if place < 1 or last else "right")
+    return made
+
+
+def times(claim: Claim) -> str:
+    """`1.02x [1.01, 1.03]`, `1.30x to 8.50x`, or a dash where there is no ratio."""
+    if claim.along is not None:
+        ends = claim.along.lowest.comparison.ratio or 0.0, claim.along.highest.comparison.ratio or 0.0
+        return f"{ends[0]:.2f}x to {ends[1]:.2f}x"
+    row = claim.overall
+    return "-" if row.ratio is None else ratio_text(row.ratio, row.low, row.high)
+
+
+def brief(claim: Claim) -> str:
+    """`1.02x`, `1.30-8.50x`, or a dash where there is no ratio."""
+    if claim.along is not None:
+        ends = claim.along.lowest.comparison.ratio or 0.0, claim.along.highest.comparison.ratio or 0.0
+        return f"{ends[0]:.2f}-{ends[1]:.2f}x"
+    return number(claim.ratio, ".2f") + ("x" if claim.ratio is not None else "")
 
 
 def number(value: float | None, format: str) -> str:
     """The value, or a dash where there is none."""
     return "-" if value is None else f"{value:{format}}"
-
-
-def ratio_cell(row: Comparison) -> str:
-    """The ratio with its interval, or a dash where there is none."""
-    return "-" if row.ratio is None else ratio_text(row.ratio, row.low, row.high)

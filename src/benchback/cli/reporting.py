@@ -127,21 +127,23 @@ def print_report(files: Sequence[Path], as_json: bool) -> None:
 
 def print_comparison(found: "Compared", before: str, after: str, as_json: bool) -> None:
     """Print regressions first, then the differences between the machines."""
-    from benchback.analysis.compare import overall
+    from benchback.analysis.compare import spans
 
     rows = found.rows.to_dicts()
     if as_json:
         summary = {"before": before, "after": after, "regressions": found.regressions, "unmatched": found.unmatched}
-        summary |= {"changed": found.changed, "rows": [jsonable(row) for row in rows], "overall": overall(found.rows)}
+        summary |= {"changed": found.changed, "rows": [jsonable(row) for row in rows], "spans": spans(found.rows)}
         print(json.dumps(summary, indent=2))
         return
-    columns = ("variant", "env", "model", "timing", "metric", "before s", "after s", "after / before")
+    columns = ("variant", "env", "model", "timing", "metric", "before s", "after s", "times as long")
     lines = [_comparison_line(row) for row in rows[:MOST_ROWS]]
-    Console().print(table("times as long as before, regressions first", columns, lines))
+    Console().print(table("after against before, regressions first", columns, lines))
     if len(rows) > MOST_ROWS:
         print(f"{len(rows) - MOST_ROWS} more rows; --json prints all")
-    for row in overall(found.rows):
-        print(f"{row['backend']} {row['figure']}: {row['ratio']:.3f}x (geometric mean of {row['cells']} cells)")
+    for row in spans(found.rows):
+        span = f"{row['lowest']:.3f}x" if row["cells"] == 1 else f"{row['lowest']:.3f}x to {row['highest']:.3f}x"
+        cells = f"{row['cells']} cell{'s' if row['cells'] > 1 else ''}"
+        print(f"{row['name']}, {row['figure']}: {span} as long as before ({cells})")
     for name, (old, new) in found.changed.items():
         print(f"{name}: {old} -> {new}")
     if found.unmatched:
@@ -152,7 +154,7 @@ def print_comparison(found: "Compared", before: str, after: str, as_json: bool) 
 def _comparison_line(row: Mapping[str, Any]) -> tuple[str, ...]:
     text = escape(row["text"] or row["reason"])
     seconds = ("-" if row[name] is None else f"{row[name]:.4g}" for name in ("before_s", "after_s"))
-    words = (row["variant"], row["env"], row["model"], row["timing"], row["figure"])
+    words = (row["name"], row["env"], row["model"], row["timing"], row["figure"])
     return (*map(escape, words), *seconds, f"[red]{text}[/red]" if row["regression"] else text)
 
 

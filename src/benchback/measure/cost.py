@@ -76,15 +76,21 @@ def iteration_seconds(cell: Cell) -> float:
     """Seconds of an iteration: matrix products, the environment, and overhead per step and gradient step."""
     run, mode = cell.run, _mode(cell)
     config = Run.from_dict(dict(run)).config
-    suite, _, name = run["env"].partition("/")
-    width = [OBSERVATION.get(name, 6), *config.hidden, 2]
-    weights = 2 * sum(a * b for a, b in pairwise(width))
-    # A forward pass is 2 operations per weight and sample, a gradient three times that.
-    products_s = 2 * weights * (config.batch_size + 3 * config.gradient_rows) / (RATE * cell.threads)
+    suite = run["env"].partition("/")[0]
+    products_s = iteration_flops(cell) / (RATE * cell.threads)
     simulation_s = SIMULATED.get(suite, (0.0, 0.0))[1]
     crossing_s = CROSSING_S + COPY_S[suite] * config.num_envs if suite in COPY_S else 0.0
     steps_s = config.batch_size / config.num_envs * (mode.step_s + crossing_s) + config.batch_size * simulation_s
     return products_s + steps_s + config.updates_per_iteration * mode.gradient_s
+
+
+def iteration_flops(cell: Cell) -> float:
+    """Floating-point operations of the matrix products of an iteration, of two networks such as actor and critic."""
+    config = Run.from_dict(dict(cell.run)).config
+    width = [OBSERVATION.get(cell.run["env"].partition("/")[2], 6), *config.hidden, 2]
+    weights = 2 * sum(a * b for a, b in pairwise(width))
+    # A forward pass is 2 operations per weight and sample, a gradient three times that.
+    return 2.0 * weights * (config.batch_size + 3 * config.gradient_rows)
 
 
 def relay_seconds(cell: Cell, study: Study, variants: int, block: int) -> float:

@@ -100,13 +100,6 @@ class Cell:
         return registry.stored_gradients(self.run)
 
     @property
-    def proof(self) -> str:
-        """What must be proven before a speed of this cell is claimed: `ppo/linen/jit/phase/mlp/float32/framework`."""
-        run = self.run
-        names = [str(run[name]) for name in ("algorithm", "backend", "mode", "unit")]
-        return "/".join([*names, "mlp", str(run.get("dtype", "float32")), str(run.get("gradients", "framework"))])
-
-    @property
     def unit(self) -> str:
         """How much one program covers: `phase`, `iteration` or `chunk(10)`."""
         return f"chunk({self.run['chunk']})" if self.run["unit"] == "chunk" else self.run["unit"]

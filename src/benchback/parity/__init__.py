@@ -16,8 +16,9 @@ Importing this package imports no framework; `measure` and `prove` do. Each algo
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+from benchback.agent import Gradients
 from benchback.parity.tolerance import TOLERANCE
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def measure(
     *,
     mode: str = "none",
     unit: str = "phase",
-    gradients: str = "framework",
+    gradients: Gradients = "framework",
 ) -> Iterator[Row]:
     """Largest deviation over all cases of every quantity at every level, backend by backend."""
     from benchback.parity.subject import Subject
@@ -72,7 +73,7 @@ def prove(proof: str) -> Iterator[Row]:
     from benchback.parity.subject import Subject
 
     algorithm, backend, mode, unit, _, dtype, gradients = proof.split("/")
-    subject = Subject(algorithm, backend, dtype, {}, mode, unit, gradients, thorough=False)
+    subject = Subject(algorithm, backend, dtype, {}, mode, unit, cast(Gradients, gradients), thorough=False)
     yield from _rows(subject, PROVEN, optimised=True)
 
 

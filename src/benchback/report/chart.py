@@ -28,6 +28,14 @@ FILTERS = ("algorithm", "env", "model", "backend", "mode", "device", "timing")
 
 
 @dataclass(frozen=True)
+class Matrix:
+    """A table of ratios with a row for each variant; the page colours it."""
+
+    column: str
+    """What its columns are: `model`, or `other` for the variants themselves."""
+
+
+@dataclass(frozen=True)
 class Figure:
     """A chart, or a table without one, with all that is said about it."""
 
@@ -47,6 +55,14 @@ class Figure:
     """Axes whose values must not be mixed in it: the first value is shown until some are chosen."""
     missing: str = "Nothing of this kind was measured in this campaign."
     """What to say where no row is left."""
+    value: tuple[str, ...] = ()
+    """Columns of which a row needs one to be shown; any row is shown where there are none."""
+    family: str = ""
+    """Title of the block that it shares with others, one of which is shown at a time."""
+    tab: str = ""
+    """Its name within the family."""
+    matrix: Matrix | None = None
+    """How the page shows its rows where it has no chart."""
 
 
 def rows_of(figure: Figure, table: pl.DataFrame) -> pl.DataFrame:
@@ -58,12 +74,20 @@ def rows_of(figure: Figure, table: pl.DataFrame) -> pl.DataFrame:
     return table
 
 
+def has_something(figure: Figure, table: pl.DataFrame) -> bool:
+    """Whether any row of a figure can be shown, whatever is chosen."""
+    rows = rows_of(figure, table)
+    known = [rows[name].is_not_null().any() for name in figure.value if name in rows.columns]
+    return not rows.is_empty() and (not figure.value or any(known))
+
+
 def unfiltered(figure: Figure, table: pl.DataFrame) -> pl.DataFrame:
-    """The rows that are shown before anything is chosen: those of `rows_of` that sum over environments and models,
-    one timing where timings do not mix, variants of many cells, examples of lines."""
+    """The rows that are shown before anything is chosen: those of `rows_of` that sum over environments and models
+    (but along the columns of a matrix), one timing where timings do not mix, variants of many cells, examples."""
     for column in ("env", "model"):
         if column in table.columns and (table[column] == ALL).any():
-            table = table.filter(pl.col(column) == ALL)
+            along = figure.matrix is not None and figure.matrix.column == column
+            table = table.filter((pl.col(column) == ALL) != along)
     for column in figure.one:
         if column in table.columns and not table.is_empty():
             table = table.filter(pl.col(column) == table[column][0])
@@ -80,7 +104,10 @@ def chart(data: str) -> alt.Chart:
 
 def colour(title: str | None = "backend") -> alt.Color:
     """The backend's colour, always the same one."""
-    legend = None if title is None else alt.Legend(title=title, orient="top", symbolLimit=12, symbolOpacity=1)
+    named = "titles[datum.label] || datum.label"
+    legend = None
+    if title is not None:
+        legend = alt.Legend(title=title, orient="top", symbolLimit=12, symbolOpacity=1, labelExpr=named)
     return alt.Color("backend:N", scale=backend_scale(), legend=legend)
 
 
@@ -105,14 +132,17 @@ def log(padding: int = 12) -> alt.Scale:
     return alt.Scale(type="log", nice=False, padding=padding)
 
 
-def specification(figure: Figure, orders: Mapping[str, list[str]]) -> dict[str, Any]:
+def specification(figure: Figure, orders: Mapping[str, list[str]], names: Mapping[str, str]) -> dict[str, Any]:
     """The chart as Vega-Lite, without its data; the values of some fields stand in a given order whatever is chosen.
 
-    Its parameter `narrow` is set by the page where there is no room for labels beside a chart.
+    Its parameter `narrow` is set by the page where there is no room for labels beside a chart; `names` has the plain
+    name of every variant, `titles` that of every backend.
     """
     made = figure.chart.to_dict(validate=False)
     made.pop("datasets", None)
-    made["params"] = [*made.get("params", []), {"name": "narrow", "value": False}]
+    titles = {name: spec.title for name, spec in BACKENDS.items()}
+    given = {"narrow": False, "names": dict(names), "titles": titles}
+    made["params"] = [*made.get("params", []), *({"name": name, "value": value} for name, value in given.items())]
     _put_in_order(made, orders)
     return made
 
@@ -145,6 +175,8 @@ def config(*, dark: bool) -> dict[str, Any]:
         "font": "system-ui, 'DejaVu Sans', sans-serif",
         "view": {"stroke": None},
         "axis": text | {"gridColor": faint, "gridOpacity": 0.6, "domainColor": ink, "tickColor": ink},
+        # Labels closer than this are left out; those at the ends stay below their ticks, away from their neighbours.
+        "axisQuantitative": {"labelSeparation": 8, "labelFlush": False},
         "legend": text
         | {"symbolStrokeWidth": 2, "columns": 6, "symbolBaseFillColor": ink, "symbolBaseStrokeColor": ink},
         "header": text | {"labelFontWeight": "bold"},

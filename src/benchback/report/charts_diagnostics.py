@@ -62,7 +62,7 @@ def slopes() -> Figure:
     return Figure(
         "memory_slope",
         6,
-        "Leak slope: right of 0 memory grows",
+        "Growth of memory",
         "Growth of host memory over the last three quarters of a run (median of pairwise slopes, Sen's interval), a "
         "point per environment and model. An interval right of 0 is growth that does not stop: a leak, or a pool that "
         "still fills.",
@@ -70,6 +70,7 @@ def slopes() -> Figure:
         columns | {"reason": "why not"},
         alt.layer(bars, dots, row_names(base)).properties(width=WIDTH, height=height(24)),
         one=APART,
+        value=("slope",),
     )
 
 
@@ -106,7 +107,7 @@ def noise() -> list[Figure]:
         scale=alt.Scale(domain=[False, True], range=["#4c78a8", "#d55e00"]),
         legend=alt.Legend(title="tagged", orient="top"),
     )
-    x = alt.X("order:Q", title="place in the schedule", axis=alt.Axis(labelOverlap="greedy"))
+    x = alt.X("order:Q", title="place in the schedule")
     y = alt.Y("value:Q", title="share", axis=alt.Axis(tickCount=4))
     about = tips("run:N", "variant:N", "kind:N", "value:Q", "tags:N")
     dots = chart("noise").mark_point(size=16, filled=True, opacity=0.7).encode(x=x, y=y, color=tagged, tooltip=about)
@@ -139,6 +140,9 @@ def same(id: str, metric: str) -> Figure:
         forest_chart("claims"),
         {"figure": metric, "twin": True},
         missing="This campaign has no A/A pair.",
+        value=("ratio", "lowest"),
+        family="A/A: the same against itself",
+        tab=NAMES[metric],
     )
 
 
@@ -229,6 +233,7 @@ def code_size() -> list[Figure]:
         columns,
         _bars("first_step_s", "seconds to the end of the first iteration", "format(datum.first_step_s, '.3~g') + ' s'"),
         missing="No compiled run has a result.",
+        value=("first_step_s",),
     )
     return [size, wait]
 
@@ -236,12 +241,13 @@ def code_size() -> list[Figure]:
 def _bars(field: str, title: str, words: str) -> Any:
     """A bar for each implementation with words at its end."""
     base = chart("code_size").transform_filter(f"isValid(datum.{field})").transform_calculate(words=words)
-    y = alt.Y("implementation:N", sort=None, title=None, axis=alt.Axis(ticks=False, domain=False))
+    axis = alt.Axis(ticks=False, domain=False, labelExpr="titles[datum.label] || datum.label", labelLimit=200)
+    y = alt.Y("implementation:N", sort=None, title=None, axis=axis)
     x = alt.X(f"{field}:Q", title=title, axis=alt.Axis(tickCount=6))
     about = tips("algorithm:N", "backend:N", "lines:Q", "concepts:Q", "first_step_s:Q", "recompiles:Q")
     bars = base.mark_bar(size=16).encode(y=y, x=x, color=colour(None), tooltip=about)
     text = base.mark_text(align="left", dx=4, fontSize=10).encode(y=y, x=x, text=alt.Text("words:N"))
-    return alt.layer(bars, text).properties(width=WIDTH - 150, height=alt.Step(28))
+    return alt.layer(bars, text).properties(width=WIDTH - 150, height=alt.Step(24))
 
 
 def provenance() -> Figure:

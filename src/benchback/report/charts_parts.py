@@ -1,5 +1,6 @@
 """Section 3, the parts of a run: overheads, phases and ways to compile."""
 
+from dataclasses import replace
 from typing import Any
 
 import altair as alt
@@ -19,6 +20,7 @@ FIRST_WORDS = (
     "Iteration 0 counts from the start of the process; 1:7 is the mean of iterations 1 to 7, 7: that of 8 and later "
     "(names as published). "
 )
+TABS = {"seconds": "seconds", "ratio": "ratio to the reference", "difference_s": "difference from the reference"}
 SYMLOG = {"type": "symlog", "constant": 0.1}
 SYMLOG_TICKS = [sign * 10.0**power for sign in (-1, 1) for power in range(-1, 4)]
 
@@ -34,7 +36,7 @@ def overheads(models: list[str]) -> list[Figure]:
     columns |= {"seconds": "seconds", "ratio": "ratio to reference", "difference_s": "difference s", "blocks": "blocks"}
     scales: dict[str, Any] = {
         "seconds": alt.X("seconds:Q", scale=log(18), title="seconds"),
-        "ratio": alt.X("ratio:Q", scale=log(18), title="times the reference"),
+        "ratio": alt.X("ratio:Q", scale=log(18), title="times as long as the reference"),
         "difference_s": alt.X(
             "difference_s:Q",
             scale=alt.Scale(nice=False, padding=18, **SYMLOG),
@@ -44,7 +46,7 @@ def overheads(models: list[str]) -> list[Figure]:
     }
     words = {
         "seconds": (
-            "Overheads: start, warm-up and settled iterations",
+            "Overheads: seconds",
             "Look for those that start slowly but run fast.",
         ),
         "ratio": (
@@ -61,7 +63,19 @@ def overheads(models: list[str]) -> list[Figure]:
         drawn = by_part(spread("overheads", field, x, models, one=field == "ratio"), "part", models)
         title, caption = words[field]
         made.append(
-            Figure(f"overhead_{field}", 3, title, FIRST_WORDS + caption, "overheads", columns, drawn, one=APART)
+            Figure(
+                f"overhead_{field}",
+                3,
+                title,
+                FIRST_WORDS + caption,
+                "overheads",
+                columns,
+                drawn,
+                one=APART,
+                value=(field,),
+                family="Overheads: start, warm-up and settled iterations",
+                tab=TABS[field],
+            )
         )
     return made
 
@@ -77,11 +91,12 @@ def phases(models: list[str]) -> list[Figure]:
     made = []
     for field, title, axis in (
         ("seconds", "Rollout and update: seconds in steady state", "seconds in steady state"),
-        ("ratio", "Rollout and update: ratio to the reference", "times the reference"),
+        ("ratio", "Rollout and update: ratio to the reference", "times as long as the reference"),
     ):
         x = alt.X(f"{field}:Q", scale=log(18), title=axis)
         drawn = by_part(spread("phases", field, x, models, one=field == "ratio"), "part", models)
-        made.append(Figure(f"phases_{field}", 3, title, caption, "phases", columns, drawn, one=APART, missing=missing))
+        figure = Figure(f"phases_{field}", 3, title, caption, "phases", columns, drawn, one=APART, missing=missing)
+        made.append(replace(figure, family="Rollout and update", tab=TABS[field], value=(field,)))
     return made
 
 
@@ -118,6 +133,8 @@ def modes() -> list[Figure]:
                 {"figure": name},
                 APART,
                 missing,
+                family="Compile modes",
+                tab=NAMES[name],
             )
         )
     return made

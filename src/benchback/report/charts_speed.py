@@ -1,4 +1,4 @@
-"""Sections 2 and 3: forest plots, totals, pairs, two stores; the parts of a run are in `charts_parts`."""
+"""Sections 1 to 3: heat tables, forest plots, pairs, totals, two stores; parts of a run are in `charts_parts`."""
 
 from typing import Any
 
@@ -7,9 +7,9 @@ import altair as alt
 from benchback.analysis.source import Source
 from benchback.measure.metrics import METRICS
 from benchback.report import charts_parts
-from benchback.report.chart import APART, VERDICTS, WIDTH, Figure, chart, colour, log, tips
+from benchback.report.chart import APART, VERDICTS, WIDTH, Figure, Matrix, chart, colour, log, tips
 from benchback.report.charts_parts import NAMES
-from benchback.report.rows import WORDED, height, line_at, row_axis, row_height, row_names, spread, spread_chart
+from benchback.report.rows import WORDED, height, line_at, plain, row_axis, row_height, row_names, spread, spread_chart
 from benchback.stats import MARGIN
 
 CLAIM_COLUMNS = {
@@ -29,27 +29,76 @@ CLAIM_COLUMNS = {
 }
 
 
-WORDS = 310
+WORDS = 340
 """Room for the words beside a row."""
+
+
+NEEDS_PHASES: dict[str, str] = {}
+NEEDS_PHASES["rollout"] = NEEDS_PHASES["update"] = " Needs runs with sync timing in unit phase."
+
+
+def heat() -> list[Figure]:
+    """Ratios by variant and model size, a table for each metric: the answer at the top of the page."""
+    made = []
+    for name, words in METRICS.items():
+        caption = (
+            f"How many times as long as the reference each variant takes, by model size: {words}. Below each ratio its "
+            "95 % interval; where environments differ by more than their intervals, the range over them. Hatched: a "
+            "tie, equivalent within "
+            f"{MARGIN:.0%} or not told apart."
+        )
+        figure = Figure(
+            f"heat_{name}",
+            1,
+            f"{NAMES[name].capitalize()} by model size",
+            caption,
+            "claims",
+            CLAIM_COLUMNS,
+            where={"figure": name, "twin": False},
+            one=APART,
+            missing=f"No comparison can be made by this metric.{NEEDS_PHASES.get(name, '')}",
+            value=("ratio", "lowest"),
+            family="Times as long as the reference, by model size",
+            tab=NAMES[name],
+            matrix=Matrix("model"),
+        )
+        made.append(figure)
+    return by_interest(made)
+
+
+def by_interest(figures: list[Figure]) -> list[Figure]:
+    """The steady iteration first: what is asked most often is shown first."""
+    return sorted(figures, key=lambda figure: figure.tab != NAMES["steady"])
 
 
 def forest(source: Source) -> list[Figure]:
     """One forest plot for each metric."""
     made = []
     for name, words in METRICS.items():
-        needs = "Needs runs with sync timing in unit phase." if name in ("rollout", "update") else ""
         caption = (
-            f"How many times as long as the reference each variant takes: {words}. Left of the line at 1 is faster; "
-            f"within the grey band of {MARGIN:.0%} nobody would notice. Bars are 95 % intervals of paired blocks; the "
-            "mark is the verdict after correction for the number of comparisons; n counts blocks, and MDE is the "
-            f"smallest effect that they find 8 times in 10.{_few(source)}"
+            f"How many times as long as the reference each variant takes: {words}. Within the grey band of "
+            f"{MARGIN:.0%} nobody would notice. Thin bars are 95 % intervals of paired blocks; a broad one is the "
+            "range of ratios that are too unlike for one number. The mark is the verdict after correction for the "
+            "number of comparisons; n counts blocks, and MDE is the smallest effect that they find 8 times in 10."
+            f"{_few(source)}"
         )
-        title = f"{NAMES[name].capitalize()} against the reference: left of 1 is faster"
-        missing = f"No comparison can be made by this metric. {needs}"
-        where = {"figure": name, "twin": False}
-        drawn = forest_chart("claims")
-        made.append(Figure(f"forest_{name}", 2, title, caption, "claims", CLAIM_COLUMNS, drawn, where, missing=missing))
-    return made
+        figure = Figure(
+            f"forest_{name}",
+            2,
+            f"{NAMES[name].capitalize()} against the reference",
+            caption,
+            "claims",
+            CLAIM_COLUMNS,
+            forest_chart("claims"),
+            {"figure": name, "twin": False},
+            APART,
+            f"No comparison can be made by this metric.{NEEDS_PHASES.get(name, '')}",
+            value=("ratio", "lowest"),
+            family="Every variant against the reference",
+            tab=NAMES[name],
+        )
+        made.append(figure)
+    return by_interest(made)
 
 
 def _few(source: Source) -> str:
@@ -60,14 +109,15 @@ def _few(source: Source) -> str:
 
 def forest_chart(data: str) -> Any:
     """Ratios with intervals on a logarithmic axis, the verdict as mark and in words."""
-    label = (
-        "datum.variant + (datum.env == '*' ? '' : ', ' + datum.env) + (datum.model == '*' ? '' : ', ' + datum.model)"
+    label = plain("datum.variant") + "".join(
+        f" + (datum.{name} == '*' ? '' : ', ' + datum.{name})" for name in ("env", "model")
     )
+    # What is the same in all rows need not be said in each.
+    label += "".join(f" + (datum.{name}s > 1 ? ', ' + datum.{name} : '')" for name in APART)
     mde = "(isValid(datum.detectable) ? ', MDE ' + format(datum.detectable, '.1%') : '')"
-    base = chart(data).transform_calculate(
-        row=f"{label} + ', ' + datum.algorithm + ', ' + datum.timing",
-        words=f"datum.text + ', n ' + datum.blocks + {mde}",
-    )
+    counted = [alt.JoinAggregateFieldDef(op="distinct", field=name, **{"as": f"{name}s"}) for name in APART]
+    base = chart(data).transform_joinaggregate(counted)
+    base = base.transform_calculate(row=label, words=f"datum.text + ', n ' + datum.blocks + {mde}")
     y = row_axis("row")
     x = alt.X("ratio:Q", scale=log(16), title="times as long as the reference")
     scale = alt.Scale(domain=list(VERDICTS), range=list(VERDICTS.values()))
@@ -77,6 +127,10 @@ def forest_chart(data: str) -> Any:
         x=alt.XDatum(1 / (1 + MARGIN)), x2=alt.X2Datum(1 + MARGIN)
     )
     bars = base.mark_rule(strokeWidth=2).encode(y=y, x=alt.X("low:Q"), x2=alt.X2("high:Q"), color=colour(None))
+    # Ratios that are too unlike for one number: from the lowest to the highest.
+    unlike = base.mark_rule(strokeWidth=7, opacity=0.45).encode(
+        y=y, x=alt.X("lowest:Q"), x2=alt.X2("highest:Q"), color=colour(None), tooltip=tips("variant:N", "text:N")
+    )
     about = tips("variant:N", "reference:N", "ratio:Q", "low:Q", "high:Q", "verdict:N", "cells:Q", "blocks:Q")
     dots = base.mark_point(filled=True, size=90, opacity=1).encode(
         y=y, x=x, color=colour(None), shape=marks, tooltip=about
@@ -85,12 +139,12 @@ def forest_chart(data: str) -> Any:
     text = base.mark_text(
         align="left", baseline=alt.expr("narrow ? 'bottom' : 'middle'"), dy=narrow, fontSize=11, limit=WORDS
     ).encode(y=y, x=alt.XValue(alt.expr("narrow ? 2 : width + 10")), text=alt.Text("words:N"))
-    layers = (margin, line_at(base, 1.0), bars, dots, text, row_names(base, "row", 21))
+    layers = (margin, line_at(base, 1.0), bars, unlike, dots, text, row_names(base, "row", 21))
     return alt.layer(*layers).properties(width=WIDTH - 200, height=height(26), usermeta=WORDED)
 
 
 def durations(source: Source) -> list[Figure]:
-    """Totals of runs, ratios of pairs, and the tables of benchback-rl."""
+    """Totals of runs, and the tables of benchback-rl."""
     models = source.models
     lanes = ", ".join(f"{model[0]} {model}" for model in models)
     columns = {"variant": "variant", "env": "env", "model": "model", "timing": "timing", "block": "block"}
@@ -105,33 +159,38 @@ def durations(source: Source) -> list[Figure]:
     drawn = spread_chart("runs", "total_s", "seconds, total", models)
     where = {"twin": False}
     total = Figure("total", 3, "Total duration by framework", caption, "runs", columns, drawn, where, APART)
-    return [total, *pair_figures(models), published()]
+    return [total, published()]
 
 
-def pair_figures(models: list[str]) -> list[Figure]:
-    """Ratios of every pair of variants in every cell."""
+def pair_figures() -> list[Figure]:
+    """Each variant against each other, as a matrix for each metric."""
     made = []
-    columns = {"pair": "from → to", "env": "env", "model": "model", "timing": "timing", "text": "times as fast"}
-    columns |= {"ratio": "speed-up", "low": "low", "high": "high", "blocks": "blocks", "detectable": "MDE"}
+    columns = {"variant": "variant", "other": "against", "env": "environments", "model": "models", "timing": "timing"}
+    columns |= {"ratio": "times as long", "low": "low", "high": "high", "verdict": "verdict", "blocks": "blocks"}
     for name in NAMES:
-        x = alt.X("ratio:Q", scale=log(18), title="speed-up (times as fast)")
-        drawn = spread("pairs", "ratio", x, models, row="pair", one=True)
-        caption = (
-            f"What moving from one variant to another gains in {NAMES[name]} time: a point per environment and model, "
-            "the geometric mean of its blocks. Right of 1 the second of a pair is faster."
+        figure = Figure(
+            f"pairs_{name}",
+            2,
+            f"Every pair of variants, {NAMES[name]}",
+            "How many times as long the variant of the row takes as the one of the column, with its 95 % interval. "
+            "Hatched: a tie. Choose an environment and a model to see that cell alone.",
+            "pairs",
+            columns | {"detectable": "smallest detectable effect", "reason": "remarks"},
+            where={"figure": name},
+            one=APART,
+            missing=f"No pair of variants has this metric in the same cell.{NEEDS_PHASES.get(name, '')}",
+            value=("ratio", "lowest"),
+            family="Every pair of variants",
+            tab=NAMES[name],
+            matrix=Matrix("other"),
         )
-        title = f"Pairwise speed-ups, {NAMES[name]}: right of 1 the second is faster"
-        drawn = drawn.properties(width=WIDTH, height=height(max(10 * len(models), 18) + 6))
-        missing = "No pair of variants has this metric in the same cell."
-        where = {"figure": name}
-        figure = Figure(f"pairs_{name}", 3, title, caption, "pairs", columns, drawn, where, APART, missing)
         made.append(figure)
-    return made
+    return by_interest(made)
 
 
 def published() -> Figure:
     """The tables of benchback-rl, recomputed."""
-    columns = {"figure": "metric", "timing": "timing", "pair": "from → to", "model": "model"}
+    columns = {"figure": "metric", "timing": "timing", "pair": "first : second", "model": "model"}
     columns |= {
         "geometric_mean": "geometric mean",
         "median": "median",
@@ -141,19 +200,19 @@ def published() -> Figure:
     return Figure(
         "published",
         3,
-        "Geometric mean and median speed-up by model size, as published (all pairs)",
-        "The formulas of benchback-rl: every run of the one over every run of the other. Their number says "
-        "nothing about "
-        "certainty, so they have no interval; the last column is the estimate of paired blocks, as elsewhere "
-        "on this page.",
+        "Geometric mean and median ratio by model size, as published (all pairs)",
+        "The formulas of benchback-rl: seconds of every run of the first over those of every run of the second. Their "
+        "number says nothing about certainty, so they have no interval; the last column is the estimate of paired "
+        "blocks, as elsewhere on this page.",
         "published",
         columns,
     )
 
 
 def section(source: Source) -> list[Figure]:
-    """Sections 2 and 3."""
-    return [*forest(source), *durations(source), *charts_parts.section(source), machines(source.models)]
+    """Sections 1 to 3."""
+    compared = [*heat(), *forest(source), *pair_figures()]
+    return [*compared, *durations(source), *charts_parts.section(source), machines(source.models)]
 
 
 def machines(models: list[str]) -> Figure:
@@ -165,7 +224,7 @@ def machines(models: list[str]) -> Figure:
     return Figure(
         "machines",
         3,
-        "The same cells in another store: right of 1 the other is slower",
+        "The same cells in another store",
         "Total time of every cell in another store: another machine, operating system, version or commit. A point per "
         "environment and model; intervals and verdicts, and the other metrics, are in the tables and in "
         "`benchback compare`.",

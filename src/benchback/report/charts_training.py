@@ -1,5 +1,6 @@
 """Sections 4 and 5: iterations over time, break-even, and learning."""
 
+from dataclasses import replace
 from typing import Any
 
 import altair as alt
@@ -11,6 +12,8 @@ from benchback.report.rows import WORDED, panels, row_axis, row_height, row_name
 
 PANEL = 300
 """Width of one of several panels; the page makes it fit."""
+SMALL_PANEL = 200
+NO_EPISODE = "No episode ended in these runs."
 ABOUT = ("variant:N", "env:N", "model:N", "timing:N")
 SOME = (
     "Drawn are the smallest and the largest model on the cheapest and the costliest environment; choose environments "
@@ -60,7 +63,7 @@ def timeline() -> Figure:
     return Figure(
         "timeline",
         4,
-        "Iteration timeline: compile spike, warm-up, steady state",
+        "Seconds of each iteration: compile spike, warm-up, steady state",
         "Seconds of each iteration, median over blocks, both axes logarithmic. The spike at 1 is compilation; the "
         "shaded part is warm-up; triangles are the change points found in the middle run, a dashed line the one from "
         f"which it is steady. Where there is no steady state, the line says so. {SOME}",
@@ -102,7 +105,7 @@ def cumulative() -> Figure:
 
 def short_axis() -> alt.Axis:
     """100k, 2M: numbers that fit a small panel."""
-    return alt.Axis(format="~s", labelExpr="replace(datum.label, 'G', 'B')", labelOverlap="greedy", tickCount=5)
+    return alt.Axis(format="~s", labelExpr="replace(datum.label, 'G', 'B')", tickCount=5)
 
 
 def breakeven(models: list[str]) -> Figure:
@@ -147,6 +150,7 @@ def breakeven(models: list[str]) -> Figure:
             width=WIDTH - 150, height=row_height(models), usermeta=WORDED
         ),
         one=APART,
+        value=("overtakes",),
         missing="No pair has both a cold start and a steady state in the same blocks.",
     )
 
@@ -174,34 +178,40 @@ def curves() -> list[Figure]:
     made = []
     columns = {"panel": "work", "variant": "variant", "env_steps": "environment steps", "elapsed_s": "seconds"}
     columns |= {"mean": "interquartile mean", "low": "low", "high": "high", "runs": "runs"}
-    first = f"Interquartile mean of the return over runs with a stratified bootstrap interval (95 %). {SOME} "
+    first = (
+        "Interquartile mean of the return over runs with a stratified bootstrap interval (95 %), a panel for each "
+        "environment with the first model; choose models to see others. "
+    )
     texts = {
         "env_steps": (
-            "Learning curves by environment steps: lines should lie on each other",
+            "Learning curves by environment steps",
             "Runs that differ only in their backend should learn the same: lines that lie on each other are the proof "
             "that the same thing was timed.",
         ),
         "elapsed_s": (
-            "Learning curves by seconds: further left is sooner",
+            "Learning curves by seconds",
             "The same returns against seconds since the process was started (median over runs): what a user waits.",
         ),
     }
     for field, (title, caption) in texts.items():
         base = chart("curves")
         words = "environment steps" if field == "env_steps" else "seconds since start"
-        axis = short_axis() if field == "env_steps" else alt.Axis(labelOverlap="greedy", tickCount=5)
+        axis = short_axis() if field == "env_steps" else alt.Axis(tickCount=5)
         x = alt.X(f"{field}:Q", title=words, axis=axis)
         y = alt.Y("mean:Q", title="return", scale=alt.Scale(zero=False))
         one = alt.Detail("variant:N")
-        band = base.mark_area(opacity=0.15).encode(
+        band = base.mark_area(opacity=0.12).encode(
             x=x, y=alt.Y("low:Q"), y2=alt.Y2("high:Q"), color=colour(), detail=one
         )
-        line = base.mark_line(strokeWidth=1.8).encode(x=x, y=y, color=colour(), detail=one)
+        line = base.mark_line(strokeWidth=1.6).encode(x=x, y=y, color=colour(), detail=one)
         about = tips(*ABOUT, f"{field}:Q", "mean:Q", "low:Q", "high:Q")
-        dots = base.mark_point(size=12, filled=True).encode(x=x, y=y, color=colour(), tooltip=about)
-        drawn = facets(alt.layer(band, line, dots).properties(width=PANEL, height=220))
-        missing = "No episode ended in these runs."
-        made.append(Figure(f"curves_{field}", 5, title, first + caption, "curves", columns, drawn, {}, APART, missing))
+        # Not seen: lines and bands give no tooltips of their points, these do.
+        dots = base.mark_point(size=60, filled=True, opacity=0).encode(x=x, y=y, color=colour(), tooltip=about)
+        drawn = alt.layer(band, line, dots).properties(width=SMALL_PANEL, height=150)
+        drawn = panels(drawn, "panel", 3, 58).resolve_scale(x="independent", y="independent")
+        apart = (*APART, "model")
+        figure = Figure(f"curves_{field}", 5, title, first + caption, "curves", columns, drawn, {}, apart, NO_EPISODE)
+        made.append(replace(figure, family="Learning curves", tab=f"by {words}", value=("mean",)))
     return made
 
 
@@ -223,7 +233,7 @@ def thresholds(models: list[str]) -> Figure:
     return Figure(
         "thresholds",
         5,
-        "Time to threshold: further left has learnt sooner",
+        "Time to threshold",
         "Seconds until a run has gone 90 % of the way from the first return to the best of its group and stayed there "
         "for three points: median and range over runs, a point per environment and model. Where half of the runs or "
         "more did not get there, none is given.",
@@ -231,7 +241,8 @@ def thresholds(models: list[str]) -> Figure:
         columns | {"reason": "why not"},
         alt.layer(bars, dots, row_names(base, "variant", 1, inner)).properties(width=WIDTH, height=row_height(models)),
         one=APART,
-        missing="No episode ended in these runs.",
+        value=("seconds",),
+        missing=NO_EPISODE,
     )
 
 
@@ -255,5 +266,5 @@ def profiles() -> Figure:
         columns,
         alt.layer(band, line).properties(width=WIDTH, height=280),
         one=APART,
-        missing="No episode ended in these runs.",
+        missing=NO_EPISODE,
     )

@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from hashlib import sha256
 from html import escape
 from importlib.metadata import version
@@ -16,22 +17,35 @@ from benchback.analysis.source import Source
 from benchback.analysis.table import keys
 from benchback.measure import study as studies
 from benchback.measure.machine import cache_folder, keep
-from benchback.report.chart import FILTERS, Figure, config
-from benchback.report.prose import Verdict
+from benchback.report.answers import Answer, families
+from benchback.report.chart import APART, FILTERS, Figure, config, has_something
 
 ASSETS = Path(__file__).parent / "assets"
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page."""
+
+    title: str
+    short: str
+    """Its name in the navigation."""
+    gist: str = ""
+    """What is inside, in a line."""
+
+
 SECTIONS = {
-    1: "The verdict",
-    2: "Speed-ups",
-    3: "Durations, overheads, phases and modes",
-    4: "Iterations over time and break-even",
-    5: "Learning",
-    6: "Memory",
-    7: "Parity and fairness",
-    8: "Noise, canary and A/A",
-    9: "Failures",
-    10: "Ease of use",
-    11: "Provenance",
+    1: Section("The verdict", "Verdict"),
+    2: Section("Speed", "Speed", "every variant against the reference, and every pair of variants"),
+    3: Section("Durations, overheads, phases and modes", "Durations", "seconds of runs and of their parts"),
+    4: Section("Iterations over time and break-even", "Break-even", "warm-up, and when a slow start has paid"),
+    5: Section("Learning", "Learning", "returns by steps and by seconds"),
+    6: Section("Memory", "Memory", "peak, and growth"),
+    7: Section("Parity and fairness", "Parity", "whether the same was computed, and what each run did"),
+    8: Section("Noise, canary and A/A", "Noise", "what the machine did, and the same against itself"),
+    9: Section("Failures", "Failures", "attempts that failed or were made again"),
+    10: Section("Ease of use", "Ease", "lines of code, and time to the first iteration"),
+    11: Section("Provenance", "Provenance", "campaign, machine and versions; how to run it again"),
 }
 POLICY = "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data: blob:"
 """The browser itself refuses every request; vega compiles its expressions, hence the eval."""
@@ -42,29 +56,49 @@ Specifications = Mapping[str, Mapping[str, Any]]
 """Charts as Vega-Lite, by the id of their figure."""
 
 
-def page(
-    source: Source,
-    tables: Mapping[str, pl.DataFrame],
-    figures: Sequence[Figure],
-    specifications: Specifications,
-    verdict: Verdict,
-) -> str:
+@dataclass(frozen=True)
+class Content:
+    """All that a page shows."""
+
+    source: Source
+    tables: Mapping[str, pl.DataFrame]
+    figures: Sequence[Figure]
+    specifications: Specifications
+    answers: Sequence[Answer]
+    names: Mapping[str, str]
+    """Variant -> plain name."""
+    notes: Sequence[str] = ()
+    """Sentences below the recommendation that no filter changes, e.g. where work differs."""
+
+    def present(self, number: int) -> list[Figure]:
+        """Figures of a section that have something to show."""
+        return [x for x in self.figures if x.section == number and has_something(x, self.tables[x.data])]
+
+    @property
+    def sections(self) -> list[int]:
+        """Sections that have something to show."""
+        return [number for number in SECTIONS if number in (1, 11) or self.present(number)]
+
+
+def page(content: Content) -> str:
     """The whole file."""
+    source = content.source
     name = str(source.campaign.get("study", {}).get("name", "campaign"))
-    sections = "".join(_section(number, figures, source, verdict) for number in SECTIONS)
-    links = "".join(f'<li><a href="#s{n}">{n}. {escape(title)}</a></li>' for n, title in SECTIONS.items())
+    sections = "".join(_section(content, number) for number in content.sections[1:])
+    links = "".join(f'<li><a href="#s{n}">{escape(SECTIONS[n].short)}</a></li>' for n in content.sections)
     parts = {
         "policy": POLICY,
         "title": escape(f"benchback: {name}"),
         "style": (ASSETS / "page.css").read_text(),
         "heading": escape(name),
-        "summary": escape(_summary(source)),
         "links": links,
         "filters": _filters(source),
+        "verdict": _verdict(content),
         "sections": sections,
-        "data": _embedded(_payload(source, tables, figures, specifications)),
+        "absent": _absent(content),
+        "data": _embedded(_payload(content)),
         "vega": _vega(),
-        "script": (ASSETS / "page.js").read_text(),
+        "script": "".join((ASSETS / name).read_text() for name in ("matrix.js", "page.js")),
     }
     made = (ASSETS / "page.html").read_text()
     for key in parts:
@@ -84,7 +118,7 @@ def _summary(source: Source) -> str:
 
 
 def _filters(source: Source) -> str:
-    """A list of boxes for every axis with more than one value; the others are said."""
+    """A list of boxes for every axis with more than one value; the others are said. A button for a family alone."""
     made = []
     for name, values in choices(source).items():
         if len(values) < 2:
@@ -98,7 +132,11 @@ def _filters(source: Source) -> str:
             f'<details class="filter" data-filter="{name}"><summary>{name}: <span>all</span></summary>'
             f"<fieldset><legend>{name}</legend>{boxes}</fieldset></details>"
         )
-    return "".join(made)
+    alone = "".join(
+        f'<button type="button" class="alone" data-family="{name}" aria-pressed="false">{name} only</button>'
+        for name in families(source)
+    )
+    return "".join(made) + alone
 
 
 def choices(source: Source) -> dict[str, list[str]]:
@@ -107,34 +145,89 @@ def choices(source: Source) -> dict[str, list[str]]:
     return {name: list(dict.fromkeys(str(row[name]) for row in rows)) for name in FILTERS}
 
 
-def _section(number: int, figures: Sequence[Figure], source: Source, verdict: Verdict) -> str:
-    inside = {1: lambda: _verdict(verdict), 11: lambda: _again(source)}.get(number, str)()
-    made = "".join(_figure(figure) for figure in figures if figure.section == number)
+def _section(content: Content, number: int) -> str:
+    """A section, folded; drawn when it is opened."""
+    section = SECTIONS[number]
+    inside = _again(content.source) if number == 11 else ""
     return (
-        f'<section id="s{number}" aria-labelledby="h{number}"><h2 id="h{number}" tabindex="-1">{number}. '
-        f"{escape(SECTIONS[number])}</h2>{inside}{made}</section>"
+        f'<details class="section" id="s{number}"><summary><h2 id="h{number}">{number}. {escape(section.title)}</h2> '
+        f'<span class="gist">{escape(section.gist)}</span></summary>'
+        f"{inside}{_blocks(content.present(number))}</details>"
     )
 
 
-def _verdict(verdict: Verdict) -> str:
-    made = f'<p class="recommendation">{escape(verdict.recommendation)}</p>'
-    for said in verdict.settings:
-        claims = "".join(f"<li>{escape(text)}</li>" for text in said.comparisons)
-        depends = "".join(f"<li>{escape(text)}</li>" for text in said.depends)
-        made += f"<h3>{escape(said.setting)}</h3><ul>{claims}</ul>"
-        made += f"<p>What it depends on:</p><ul>{depends}</ul>" if depends else ""
-    return made
+def _blocks(figures: Sequence[Figure]) -> str:
+    """Figures one after another; those of a family share a place, and tabs choose between them."""
+    families: dict[str, list[Figure]] = {}
+    for figure in figures:
+        families.setdefault(figure.family or figure.id, []).append(figure)
+    return "".join(_family(found) if len(found) > 1 else _figure(found[0]) for found in families.values())
 
 
-def _figure(figure: Figure) -> str:
-    box = f'<div class="chart" id="chart-{figure.id}" role="img" aria-label="{escape(figure.title)}"></div>'
-    open_ = "" if figure.chart is not None else " open"
+def _family(figures: Sequence[Figure]) -> str:
+    pressed = {True: "true", False: "false"}
+    tabs = "".join(
+        f'<button type="button" data-shows="{x.id}" aria-pressed="{pressed[x is figures[0]]}">{escape(x.tab)}</button>'
+        for x in figures
+    )
+    title = escape(figures[0].family)
+    inside = "".join(_figure(x, hidden=x is not figures[0]) for x in figures)
     return (
-        f'<figure id="{figure.id}" data-figure="{figure.id}"><h3>{escape(figure.title)}</h3>'
-        f"{box if figure.chart is not None else ''}"
-        f'<p class="missing" hidden>{escape(figure.missing)}</p><figcaption>{escape(figure.caption)}</figcaption>'
-        f'<details class="twin"{open_}><summary>Table: {escape(figure.title)}</summary>'
-        f'<div class="scroll" tabindex="0" role="region" aria-label="Table: {escape(figure.title)}"></div>'
+        f'<div class="family"><h3>{title}</h3><div class="tabs" role="group" aria-label="{title}">{tabs}</div>'
+        f"{inside}</div>"
+    )
+
+
+def _verdict(content: Content) -> str:
+    """One sentence, the machine, what supports them, the heat table, and the sentences behind it."""
+    first = content.answers[0] if content.answers else None
+    why = first.recommendation if first else "No recommendation: nothing can be compared."
+    notes = "".join(f"<p>{escape(note)}</p>" for note in content.notes)
+    return (
+        f'<div id="answer" aria-live="polite"><p class="recommendation">{escape(why)}</p></div>'
+        f'<p class="machine">{escape(machine_text(content.source))} {escape(_summary(content.source))}</p>'
+        f'<p id="evidence">{escape(first.said.evidence if first else "")}</p>{notes}'
+        "<p>Ratios say how many times as long: above 1 is slower, below 1 is faster, everywhere on this page.</p>"
+        f"{_blocks(content.present(1))}"
+        '<details class="more"><summary>In sentences, and what it depends on</summary><div id="sentences"></div>'
+        "</details>"
+    )
+
+
+def machine_text(source: Source) -> str:
+    """`Measured on AMD EPYC, 2 CPUs, 25 GB, Linux 6.18, CPython 3.11.7.`, of what is known."""
+    machine = source.strata[-1] if source.strata else {}
+    cpus, memory = machine.get("cpus_allowed", machine.get("cpus")), machine.get("memory_bytes")
+    known = [machine.get("cpu"), f"{cpus} CPU{'s' if cpus != 1 else ''}" if cpus else None, machine.get("gpu")]
+    known += [f"{memory / 1e9:.0f} GB" if memory else None, machine.get("system"), machine.get("python")]
+    return f"Measured on {', '.join(str(x) for x in known if x)}." if any(known) else "The machine is not known."
+
+
+def _absent(content: Content) -> str:
+    """What the page would show if it had been measured, each reason once."""
+    here = {figure.id for number in SECTIONS for figure in content.present(number)}
+    reasons: dict[str, list[str]] = {}
+    for figure in content.figures:
+        if figure.id not in here:
+            reasons.setdefault(figure.missing, []).append(figure.title)
+    said = " ".join(f"{escape(', '.join(titles))}: {escape(reason)}" for reason, titles in reasons.items())
+    return f"Not on this page: {said}" if said else ""
+
+
+def _figure(figure: Figure, *, hidden: bool = False) -> str:
+    title, drawn = escape(figure.title), figure.chart is not None
+    box = f'<div class="chart" id="chart-{figure.id}" role="img" aria-label="{title}"></div>' if drawn else ""
+    if figure.matrix is not None:
+        box = (
+            f'<div class="matrix scroll" id="matrix-{figure.id}" tabindex="0" role="region" aria-label="{title}"></div>'
+        )
+    open_ = "" if box else " open"
+    heading = "" if figure.family else f"<h3>{title}</h3>"
+    return (
+        f'<figure id="{figure.id}" data-figure="{figure.id}"{" hidden" if hidden else ""}>{heading}{box}'
+        f"<figcaption>{escape(figure.caption)}</figcaption>"
+        f'<details class="twin"{open_}><summary>Table: {title}</summary>'
+        f'<div class="scroll" tabindex="0" role="region" aria-label="Table: {title}"></div>'
         "</details></figure>"
     )
 
@@ -161,24 +254,35 @@ def _again(source: Source) -> str:
     )
 
 
-def _payload(
-    source: Source,
-    tables: Mapping[str, pl.DataFrame],
-    figures: Sequence[Figure],
-    specifications: Specifications,
-) -> dict[str, Any]:
+def _payload(content: Content) -> dict[str, Any]:
+    figures = [figure for number in SECTIONS for figure in content.present(number)]
     return {
-        "tables": {name: columnar(table) for name, table in tables.items()},
-        "figures": [_described(figure, specifications) for figure in figures],
+        "tables": {name: columnar(table) for name, table in content.tables.items()},
+        "figures": [_described(figure, content.specifications) for figure in figures],
         "config": {"light": config(dark=False), "dark": config(dark=True)},
-        "filters": choices(source),
+        "filters": choices(content.source),
+        "orders": {"variant": content.source.variants, "model": content.source.models},
+        "names": dict(content.names),
+        "families": families(content.source),
+        "answers": [_answer(answer) for answer in content.answers],
     }
+
+
+def _answer(answer: Answer) -> dict[str, Any]:
+    setting = {name: getattr(answer.setting, name) for name in APART}
+    place = {"env": answer.env, "model": answer.model, "backends": list(answer.backends)}
+    said = {"title": answer.said.setting, "recommendation": answer.recommendation, "evidence": answer.said.evidence}
+    lists = {name: list(getattr(answer.said, name)) for name in ("comparisons", "depends", "missing")}
+    return setting | place | said | lists
 
 
 def _described(figure: Figure, specifications: Specifications) -> dict[str, Any]:
     found: dict[str, Any] = {"id": figure.id, "data": figure.data, "where": dict(figure.where)}
     found["one"] = [name for name in figure.one if name in FILTERS]
     found["columns"] = list(figure.columns.items())
+    found |= {"title": figure.title, "section": figure.section, "tab": figure.tab, "value": list(figure.value)}
+    if figure.matrix is not None:
+        found["matrix"] = figure.matrix.column
     if figure.id in specifications:
         found["spec"] = specifications[figure.id]
     return found

@@ -1,38 +1,50 @@
-"""The verdict in sentences: who is faster by how much, what to use, and what that depends on."""
+"""The verdict in sentences, made of typed claims: what to use, who takes how many times as long, what it depends on.
 
-from collections.abc import Mapping, Sequence
+Every ratio says how many times as long; nothing is said to be so many times as fast.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
-from math import nan
-from statistics import geometric_mean
-from typing import Literal
 
 from benchback import stats
-from benchback.analysis.claims import ALL, Claim
-from benchback.analysis.groups import Setting, reference_variant
+from benchback.analysis.choices import Choice, Summary, Turn, summaries
+from benchback.analysis.claims import ALL, Claim, claims_of
+from benchback.analysis.evidence import evidence_of
+from benchback.analysis.groups import Group, Setting, env_of, model_of
 from benchback.analysis.progress import overtaking
+from benchback.analysis.ranges import Axis, axis_range
 from benchback.analysis.source import Source
-from benchback.analysis.wording import ratio_text, remarks_text, setting_text
+from benchback.analysis.wording import (
+    WIDEST_TIE,
+    evidence_text,
+    percent,
+    range_text,
+    ratio_text,
+    reason_text,
+    remarks_text,
+    setting_text,
+    short_names,
+    variant_name,
+)
 from benchback.measure.record import Cell
-from benchback.registry import BACKENDS
 from benchback.stats import MARGIN
 
-MATTERS = 1.1
-"""A ratio that changes by this factor between cells is worth a sentence."""
+AXIS_WORDS = {"model": "model size", "env": "environment", "cell": "model size and environment"}
+NOTHING = "No recommendation: no two variants did the same work."
 
 
 @dataclass(frozen=True)
 class Said:
-    """What one setting says, a sentence each."""
+    """What one setting says of the chosen environments and models, a sentence each."""
 
     setting: str
-    comparisons: tuple[str, ...]
+    recommendation: str = NOTHING
+    comparisons: tuple[str, ...] = ()
     depends: tuple[str, ...] = ()
-    chosen: Cell | None = None
-    """A cell of the variant to use."""
-    why: str = "No recommendation: nothing can be compared."
-    near: tuple[str, ...] = ()
-    """Variants that no verdict tells from the chosen one."""
+    missing: tuple[str, ...] = ()
+    """Cells and variants that are not in the averages, and why."""
+    evidence: str = ""
+    """Whether the timed runs computed the same."""
 
 
 @dataclass(frozen=True)
@@ -43,203 +55,209 @@ class Verdict:
     settings: tuple[Said, ...]
 
 
-def name_of(cell: Cell) -> str:
-    """`Flax NNX (split)` of `nnx/split/phase`; other units and suites are said."""
-    backend, mode = cell.run["backend"], cell.run["mode"]
-    extra = "" if cell.unit == "phase" else f", unit {cell.unit}"
-    extra += f", {cell.other_suite} environments" if cell.other_suite else ""
-    extra += "" if cell.gradients == "framework" else f", {cell.gradients} gradients"
-    title = BACKENDS[backend].title if backend in BACKENDS else backend
-    return f"{title} ({mode}{extra})"
+def verdicts(source: Source, claims: Sequence[Claim]) -> dict[tuple[str, str], Verdict]:
+    """The verdict for every choice of an environment and a model, `ALL` of them included."""
+    found = summaries(source)
+    places = dict.fromkeys((claim.env, claim.model) for claim in claims)
+    return {place: _verdict(source, claims, found, *place) for place in {(ALL, ALL): None, **places}}
 
 
-def verdict(source: Source, claims: Sequence[Claim]) -> Verdict:
+def verdict(source: Source, claims: Sequence[Claim], env: str = ALL, model: str = ALL) -> Verdict:
     """Every setting by itself; the recommendation is that of the first, and says where others differ."""
-    found = tuple(_said(source, claims, setting) for setting in source.settings)
-    text, chosen = found[0].why, found[0].chosen
-    for other in found[1:]:
-        if other.chosen is None:
-            text += f" In {other.setting} nothing can be recommended."
-        elif chosen is not None and chosen.variant in other.near:
-            text += f" In {other.setting} the choice is the same."
-        else:
-            text += f" In {other.setting} it would be {name_of(other.chosen)}."
-    return Verdict(text, found)
+    return _verdict(source, claims, summaries(source), env, model)
 
 
-def _said(source: Source, claims: Sequence[Claim], setting: Setting) -> Said:
+def _verdict(source: Source, claims: Sequence[Claim], found: Sequence[Summary], env: str, model: str) -> Verdict:
+    settings = {}
+    for setting in source.settings:
+        here = [claim for claim in claims if (claim.setting, claim.env, claim.model) == (setting, env, model)]
+        groups = [g for g in source.settings[setting] if _chosen(g, env, model)]
+        # The first summary of a setting has the reference that most groups have.
+        summary = next((x for x in found if (x.setting, x.env, x.model) == (setting, env, model)), None)
+        if groups:
+            settings[setting] = _said(source, setting, here, summary, groups), summary
+    said = tuple(each for each, _ in settings.values())
+    if not said:
+        return Verdict(NOTHING, ())
+    text = said[0].recommendation
+    first, *others = (summary for _, summary in settings.values())
+    for each, summary in zip(said[1:], others, strict=True):
+        same = first and summary and _alike(first, summary)
+        text += f" In {each.setting} {'the choice is the same.' if same else f'not so: {each.recommendation}'}"
+    return Verdict(text, said)
+
+
+def _chosen(group: Group, env: str, model: str) -> bool:
+    cell = group.cells[0]
+    return env in (ALL, env_of(cell)) and model in (ALL, model_of(cell))
+
+
+def _alike(a: Summary, b: Summary) -> bool:
+    """Whether two summaries choose the same variants."""
+    names = [sorted(cell.variant for cell in x.choice.best) if x.choice else None for x in (a, b)]
+    return names[0] == names[1] is not None and not a.turns and not b.turns
+
+
+def _said(
+    source: Source, setting: Setting, claims: Sequence[Claim], summary: Summary | None, groups: Sequence[Group]
+) -> Said:
     title = setting_text(setting)
-    claims = [claim for claim in claims if claim.setting == setting and not claim.subject.twin]
-    if not claims:
-        return Said(title, ("Nothing can be compared: no two variants did the same work.",))
-    few = len({claim.variant for claim in claims} - source.main)
-    claims = [claim for claim in claims if claim.variant in source.main]
-    whole = [claim for claim in claims if claim.env == claim.model == ALL]
-    said = [sentence(claim) for claim in whole if claim.metric == "steady"]
-    if few:
-        said.append(f"{few} more variants were measured in few cells; choose modes above to see them in section 2.")
-    # Ratios to another reference, in cells that lack the usual one, cannot be set beside the others.
-    reference = reference_variant(source.settings[setting])
-    claims, whole = ([claim for claim in part if claim.reference == reference] for part in (claims, whole))
-    choice = choose(whole)
-    if choice is None:
-        why = "No recommendation: no variant has a steady state that can be compared."
-        return Said(title, tuple(said), why=why)
+    evidence = f"{evidence_text(evidence_of(groups))}."
+    if summary is None:
+        return Said(title, comparisons=("Nothing can be compared: no two variants did the same work.",))
+    shown = [claim for claim in claims if claim.metric == "steady" and not claim.subject.twin and not claim.few]
     depends = (
-        _along(claims, "model", source.models, choice),
-        _along(claims, "env", sorted(source.envs, key=lambda env: source.complexity.get(env, 0.0)), choice),
-        _length(source, setting, choice),
+        *(_along(summary, groups, axis) for axis in ("model", "env")),
+        *_length(source, summary, groups),
     )
-    return Said(title, tuple(said), depends, choice.cells[choice.variant], recommendation(choice), choice.near)
+    return Said(title, recommendation(summary), tuple(map(sentence, shown)), depends, missing(summary), evidence)
 
 
 def sentence(claim: Claim) -> str:
-    """`Flax NNX (jit) is 1.02x [1.01, 1.03] slower than Flax Linen (jit) in steady state, 36 cells, 180 blocks.`"""
-    mine, theirs, row = name_of(claim.subject), name_of(claim.rival), claim.overall
-    remarks = remarks_text(row)
-    if row.ratio is None:
-        return f"{mine} cannot be compared with {theirs} in steady state: {remarks}."
-    ratio, low, high = row.ratio, row.low, row.high
-    if row.verdict is None or low is None or high is None:
-        return f"{mine} takes {ratio:.3g}x the time of {theirs} in steady state, without a verdict: {remarks}."
+    """`Flax NNX, split takes 1.03x [1.02, 1.04] as long as Flax Linen, jit per iteration (4 cells, 16 blocks).`"""
+    mine, theirs, row = variant_name(claim.subject), variant_name(claim.rival), claim.overall
     scope = f"{row.cells} cell{'s' if row.cells != 1 else ''}, {row.n} blocks"
-    scope += f" ({remarks})" if remarks else ""
-    match row.verdict:
-        case stats.Verdict.FASTER:
-            return (
-                f"{mine} is {ratio_text(1 / ratio, 1 / high, 1 / low)} faster than {theirs} in steady state, {scope}."
-            )
-        case stats.Verdict.SLOWER:
-            return f"{mine} is {ratio_text(ratio, low, high)} slower than {theirs} in steady state, {scope}."
-        case stats.Verdict.EQUIVALENT:
-            within = f"within {MARGIN:.0%}: {ratio_text(ratio, low, high)}"
-            return f"{mine} is equivalent to {theirs} in steady state, {within}, {scope}."
-        case stats.Verdict.INCONCLUSIVE:
-            unseen = f"; effects below {row.mde:.1%} could not be seen" if row.mde is not None else ""
-            span = ratio_text(ratio, low, high)
-            return f"{mine} cannot be told from {theirs} in steady state: {span}, {scope}{unseen}."
+    if claim.along is not None:
+        words = AXIS_WORDS[claim.along.axis]
+        span = f"{range_text(claim.along)} as long as {theirs} per iteration"
+        return f"{mine} takes {span}, depending on the {words} ({scope})."
+    if row.ratio is None:
+        return f"{mine} cannot be compared with {theirs}: {remarks_text(row)}."
+    ratio = ratio_text(row.ratio, row.low, row.high)
+    if row.verdict is None:
+        return f"{mine} takes {ratio} as long as {theirs} per iteration, without a verdict: {remarks_text(row)}."
+    takes = f"takes {ratio} as long as {theirs} per iteration ({scope})"
+    if row.verdict in (stats.Verdict.FASTER, stats.Verdict.SLOWER):
+        return f"{mine} {takes}."
+    if row.at_most is None or row.at_most > WIDEST_TIE:
+        return f"{mine} {takes}: more blocks are needed."
+    small = f", and differences within {MARGIN:.0%} do not matter" if row.verdict is stats.Verdict.EQUIVALENT else ""
+    return f"{mine} {takes}: a tie, they differ by at most {percent(row.at_most)}{small}."
 
 
-@dataclass(frozen=True)
-class Choice:
-    """The variant to use, of those that nothing was shown to be faster than."""
-
-    variant: str
-    near: tuple[str, ...]
-    """Variants that no verdict tells from it, itself included."""
-    steady: Mapping[str, float]
-    """Ratios to the reference that were shown; 1 where none was."""
-    cold: Mapping[str, float]
-    cells: Mapping[str, Cell]
-    """Variant -> one of its cells."""
-
-    def name(self, variant: str) -> str:
-        """The variant for people."""
-        return name_of(self.cells[variant])
+def recommendation(summary: Summary) -> str:
+    """What to use, in one sentence or two: the fastest, or those among which nothing decides."""
+    if summary.choice is None:
+        why = "no cell has two complete blocks of every variant" if summary.claims else "nothing can be compared"
+        causes = [reason_text(claim.overall) for claim in summary.unknown[:1]]
+        return f"No recommendation: {'; '.join((why, *causes))}."
+    cells = [summary.reference, *(claim.subject for claim in summary.claims)]
+    names = short_names(cells)
+    text = _turn_text(summary.turns[0], names) if summary.turns else _choice_text(summary, names)
+    return f"{text}{_left_out(summary, names)}"
 
 
-def choose(claims: Sequence[Claim]) -> Choice | None:
-    """The fastest in steady state; of those as fast, or that no verdict tells from it, the one that starts fastest.
-
-    All claims have the same reference, which can be chosen, too.
-    """
-    known = [claim for claim in claims if claim.verdict is not None]
-    steady = {claim.variant: _settled(claim) for claim in known if claim.metric == "steady"}
-    cold = {claim.variant: _settled(claim) for claim in known if claim.metric == "cold_start"}
-    if not steady:
-        return None
-    cells = {claims[0].reference: claims[0].rival} | {claim.variant: claim.subject for claim in known}
-    steady, cold = {claims[0].reference: 1.0} | steady, {claims[0].reference: 1.0} | cold
-    best = min(steady.values())
-    near = tuple(name for name, ratio in steady.items() if ratio <= best * (1 + MARGIN))
-    chosen = min(near, key=lambda name: (cold.get(name, float("inf")), steady[name]))
-    return Choice(chosen, near, steady, cold, cells)
-
-
-def recommendation(choice: Choice) -> str:
-    """`Use plain JAX (jit): ...`, with the reason and the gain."""
-    others = [choice.name(variant) for variant in choice.near if variant != choice.variant]
-    why = f"nothing was shown to be more than {MARGIN:.0%} faster per iteration"
-    if others:
-        why += f", and of those not told from it ({', '.join(others)}) none was shown to start sooner"
-    slowest = max(choice.steady, key=lambda name: choice.steady[name])
-    gain = choice.steady[slowest] / choice.steady[choice.variant]
-    against = f" Against {choice.name(slowest)} it gains {gain:.2g}x per iteration." if gain > 1 + MARGIN else ""
-    return (
-        f"Use {choice.name(choice.variant)}: {why}.{against} Parity is proven for what is compared; ease of use is in "
-        "section 10."
-    )
+def _choice_text(summary: Summary, names: dict[str, str]) -> str:
+    choice = summary.choice
+    assert choice is not None
+    others = _longer(summary.slower, names)
+    best = [names[cell.variant] for cell in choice.best]
+    if len(best) == 1:
+        return f"Use {best[0]}: it is faster than every other" + (f"; {others}." if others else ".")
+    taste = "choose among the first by taste" if others else "choose by taste"
+    if choice.at_most is None or choice.at_most > WIDEST_TIE:
+        tie, taste = "cannot be told apart yet", "more blocks are needed to choose"
+    elif choice.told_apart:
+        tie = f"differ by at most {percent(choice.at_most)}"
+    else:
+        tie = f"cannot be told apart below {percent(choice.at_most)}"
+    return f"{_listed(best)} {tie}{f'; {others}' if others else ''}: {taste}."
 
 
-def _settled(claim: Claim) -> float:
-    """The ratio where it was shown to differ from 1; a difference that was not shown must not decide."""
-    shown = claim.verdict in (stats.Verdict.FASTER, stats.Verdict.SLOWER)
-    return claim.ratio if shown and claim.ratio is not None else 1.0
+def _longer(claims: Sequence[Claim], names: dict[str, str]) -> str:
+    """`Flax NNX takes 1.10x and PyTorch 1.35x (large) to 3.20x (small) as long`; empty of nothing."""
+    parts = [f"{names[claim.variant]}{'' if at else ' takes'} {_times(claim)}" for at, claim in enumerate(claims)]
+    return f"{_listed(parts)} as long" if parts else ""
 
 
-Axis = Literal["env", "model"]
+def _turn_text(turn: Turn, names: dict[str, str]) -> str:
+    """The choice at every value of the axis along which it changes."""
+    parts = [f"with {value} use {_either(choice, names)}" for value, choice in turn.choices]
+    return f"The choice depends on the {AXIS_WORDS[turn.axis]}: {'; '.join(parts)}."
 
 
-def _along(claims: Sequence[Claim], axis: Axis, order: Sequence[str], overall: Choice) -> str:
-    """Where the choice changes along models or environments, and where a ratio changes most."""
-    other = "env" if axis == "model" else "model"
-    part = [claim for claim in claims if getattr(claim, other) == ALL != getattr(claim, axis)]
-    present = {getattr(claim, axis) for claim in part}
-    names = [name for name in order if name in present]
-    words = {"model": "model size", "env": "cost of the environment"}[axis]
-    if len(names) < 2:
-        return f"On the {words}: not known, there is only {names[0] if names else 'one'}."
-    different = []
-    for name in names:
-        here = choose([claim for claim in part if getattr(claim, axis) == name])
-        if here is not None and overall.variant not in here.near:
-            different.append(f"{here.name(here.variant)} with {name}")
-    kept = "the choice is the same throughout" if not different else f"rather use {' and '.join(different)}"
-    return f"On the {words}: {kept}; {_widest(claims, axis, names)}."
+def _either(choice: Choice, names: dict[str, str]) -> str:
+    best = [names[cell.variant] for cell in choice.best]
+    return best[0] if len(best) == 1 else f"{', '.join(best[:-1])} or {best[-1]}"
 
 
-def _widest(claims: Sequence[Claim], axis: Axis, names: Sequence[str]) -> str:
-    """The ratio that changes most along an axis, between two values of it that were measured with the same others.
-
-    Over all others it could change only because cells were left out: large models here, small ones there.
-    """
-    other = "env" if axis == "model" else "model"
-    cells: dict[str, list[Claim]] = {}
-    for claim in claims:
-        if claim.metric == "steady" and claim.ratio is not None and ALL not in (claim.env, claim.model):
-            cells.setdefault(claim.variant, []).append(claim)
-    widest, text = MATTERS, f"no ratio changes by more than {MATTERS - 1:.0%} along it"
-    for found in cells.values():
-        ratios = {(getattr(claim, axis), getattr(claim, other)): claim.ratio or nan for claim in found}
-        others = dict.fromkeys(getattr(claim, other) for claim in found)
-        for pair in combinations(names, 2):
-            common = [x for x in others if all((name, x) in ratios for name in pair)]
-            if not common:
-                continue
-            means = {name: geometric_mean([ratios[name, x] for x in common]) for name in pair}
-            low, high = sorted(pair, key=lambda name: means[name])
-            if means[high] / means[low] > widest:
-                widest = means[high] / means[low]
-                text = f"{name_of(found[0].subject)} takes {means[high]:.3g}x the time of {name_of(found[0].rival)} "
-                text += f"with {high} and {means[low]:.3g}x with {low} ({', '.join(common)})"
+def _left_out(summary: Summary, names: dict[str, str]) -> str:
+    """What the recommendation is not about."""
+    titles = dict.fromkeys(hole.title for hole in summary.holes)
+    who = dict.fromkeys(names[hole.cell.variant] for hole in summary.holes)
+    all_cells = len(summary.cells) + len([title for title in titles if title not in summary.cells])
+    text = ""
+    if titles:
+        text += f" {len(titles)} of {all_cells} cells are left out, in which {_listed(list(who))} "
+        text += f"{'has' if len(who) == 1 else 'have'} no result."
+    if summary.unknown:
+        text += f" Nothing is known about {_listed([variant_name(claim.subject) for claim in summary.unknown])}."
     return text
 
 
-def _length(source: Source, setting: Setting, choice: Choice) -> str:
+def missing(summary: Summary) -> tuple[str, ...]:
+    """Every cell and variant that is not in the averages, and why."""
+    holes = [f"{variant_name(h.cell)} in {h.title}: {reason_text(h.comparison)}." for h in summary.holes]
+    unknown = [f"{variant_name(x.subject)}: {reason_text(x.overall)}." for x in summary.unknown]
+    few = len(summary.few)
+    rest = [f"{few} more variant{'s were' if few > 1 else ' was'} measured in few cells."] if few else []
+    return (*unknown, *holes, *rest)
+
+
+def _times(claim: Claim) -> str:
+    """`1.02x`, or `1.30x (large) to 8.50x (small)`."""
+    if claim.along is not None:
+        return range_text(claim.along)
+    return f"{claim.ratio:.2f}x" if claim.ratio is not None else "an unknown time"
+
+
+def _listed(names: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _along(summary: Summary, groups: Sequence[Group], axis: Axis) -> str:
+    """Whether the choice changes along models or environments, and the ratios that do."""
+    of = model_of if axis == "model" else env_of
+    values = dict.fromkeys(of(group.cells[0]) for group in groups if group.title in summary.cells)
+    words = AXIS_WORDS[axis]
+    if len(values) < 2:
+        return f"On the {words}: not known, there is only {next(iter(values), 'none')}."
+    names = short_names([summary.reference, *(claim.subject for claim in summary.claims)])
+    turn = next((turn for turn in summary.turns if turn.axis == axis), None)
+    kept = "the choice is the same throughout" if turn is None else _turn_text(turn, names).partition(": ")[2][:-1]
+    unlike = []
+    for claim in summary.claims:
+        rows = {row.name: row for row in claim.cells if row.name in summary.cells}
+        if found := axis_range(rows, groups, axis):
+            unlike.append(f"{names[claim.variant]} takes {range_text(found)} as long as {names[claim.reference]}")
+    return f"On the {words}: {kept}; {_listed(unlike) if unlike else 'no ratio changes along it'}."
+
+
+def _length(source: Source, summary: Summary, groups: Sequence[Group]) -> tuple[str, ...]:
     """How long training must be for the start of the chosen one to have paid."""
-    chosen = choice.name(choice.variant)
-    soonest = min(choice.cold, key=lambda name: (choice.cold[name], name != choice.variant))
-    if choice.cold[soonest] >= choice.cold.get(choice.variant, float("inf")):
-        return f"Hardly on the length of training: nobody was shown to start sooner than {chosen}."
-    known = overtaking(source.settings[setting], choice.variant, soonest)
-    sooner = f"On the length of training: {choice.name(soonest)} starts sooner"
+    if summary.choice is None:
+        return ()
+    chosen = summary.choice.best[0]
+    having = [group for group in groups if group.cell(chosen.variant)]
+    starts = [c for c in claims_of(source.parity, having, "cold_start", chosen.variant) if not c.subject.twin]
+    sooner = [c for c in starts if c.verdict is stats.Verdict.FASTER and not c.few]
+    if not sooner:
+        return (f"Hardly on the length of training: nobody was shown to start sooner than {variant_name(chosen)}.",)
+    first = min(sooner, key=lambda c: c.along.lowest.comparison.ratio or 1.0 if c.along else c.ratio or 1.0)
+    return (_overtaking(having, chosen, first.subject),)
+
+
+def _overtaking(groups: Sequence[Group], chosen: Cell, soonest: Cell) -> str:
+    """When the chosen one overtakes the one that starts soonest."""
+    sooner = f"On the length of training: {variant_name(soonest)} starts sooner"
+    known = overtaking(groups, chosen.variant, soonest.variant)
     if not known:
-        return f"{sooner}, and when {chosen} overtakes it is not known."
+        return f"{sooner}, and when {variant_name(chosen)} overtakes it is not known."
     least, most = min(known), max(known)
     span = f"{_steps(least)} to {_steps(most)}" if most > 1.05 * least else _steps(most)
-    cells = f"{len(known)} cell{'s' if len(known) > 1 else ''}"
-    after = f"after {span} environment steps ({cells})"
-    return f"{sooner} and is done first in short trainings; {chosen} overtakes it {after}."
+    after = f"after {span} environment steps ({len(known)} cell{'s' if len(known) > 1 else ''})"
+    return f"{sooner} and is done first in short trainings; {variant_name(chosen)} overtakes it {after}."
 
 
 def _steps(count: float) -> str:

@@ -24,11 +24,14 @@ from benchback.checkpoint import replacing
 from benchback.errors import InputError
 from benchback.measure.machine import allowed_processors
 from benchback.measure.store import Store
-from benchback.report import charts_diagnostics, charts_speed, charts_training, prose
+from benchback.report import charts_diagnostics, charts_speed, charts_training
+from benchback.report.answers import answers
 from benchback.report.chart import Figure, rows_of, specification, unfiltered, with_data
 from benchback.report.drawing import Drawing, draw, drawings
-from benchback.report.page import page, rounded_table
+from benchback.report.naming import plain_names
+from benchback.report.page import Content, page, rounded_table
 from benchback.report.rows import spread_chart
+from benchback.report.work import work_text
 
 Table = Callable[[Source], pl.DataFrame]
 TABLES: dict[str, Table] = {
@@ -60,6 +63,8 @@ def tables_of(source: Source, claims: Sequence[Claim]) -> dict[str, pl.DataFrame
     """Every table of the report by name; empty where nothing of the kind was measured."""
     found = {"runs": runs_table(source), "claims": claim_tables.claims_table(claims)}
     found |= {name: make(source) for name, make in TABLES.items()}
+    # Curves are shown for every environment, not for examples of groups.
+    found["curves"] = found["curves"].drop("example", strict=False)
     runs = found["runs"]
     found["device_memory"] = runs.filter(pl.col("device_mb").is_not_null() & ~pl.col("twin"))
     found = {name: with_main(source, table) if name in BY_VARIANT else table for name, table in found.items()}
@@ -102,14 +107,23 @@ def render(
         tables["machines"] = _beside(source, read(against, seed))
     figures = charts_of(source)
     _make_folder(out)
-    verdict = prose.verdict(source, claims)
-    specifications = {x.id: specification(x, source.orders) for x in figures if x.chart is not None}
+    names = plain_names(source)
+    specifications = {x.id: specification(x, source.orders, names) for x in figures if x.chart is not None}
     tables = {name: rounded_table(table) for name, table in tables.items()}
+    content = Content(
+        source,
+        tables,
+        figures,
+        specifications,
+        answers(source, claims),
+        names,
+        tuple(filter(None, [work_text(source, names)])),
+    )
     shown = {figure.id: unfiltered(figure, rows_of(figure, tables[figure.data])) for figure in figures}
     pictured = [x for x in figures if images and x.chart is not None and not shown[x.id].is_empty()]
     jobs = [with_data(specifications[x.id], x.data, shown[x.id]) for x in pictured]
     with drawings(jobs, len(allowed_processors())) as drawn:
-        files = [_write(out / "index.html", page(source, tables, figures, specifications, verdict).encode())]
+        files = [_write(out / "index.html", page(content).encode())]
         files += [x for name, table in tables.items() if not table.is_empty() for x in _data_files(out, name, table)]
         for figure in figures:
             files.append(_write(out / "tables" / f"{figure.id}.md", markdown(figure, shown[figure.id]).encode()))
@@ -201,6 +215,6 @@ def render_imported(runs: pl.DataFrame, out: Path) -> list[Path]:
     for value, title in (("total_s", "total"), ("steady_s", "steady iteration")):
         chart = spread_chart("imported_runs", value, f"seconds, {title}", models)
         figure = Figure(f"imported_{value}", 3, title, "", "imported_runs", {}, chart)
-        whole = specification(figure, {"variant": variants})
+        whole = specification(figure, {"variant": variants}, {})
         files += _images(out, figure.id, draw(with_data(whole, figure.data, drawn.filter(pl.col("timing") == "async"))))
     return files

@@ -7,13 +7,22 @@ import altair as alt
 from benchback.report.chart import WIDTH, chart, colour, log, shape, tips
 
 Height = dict[str, Any]
+ROW_GAP = 75
+"""Between panels, for the axis of the upper and the title of the lower."""
 WORDED = {"words": True}
 """Marks a chart with words beside its rows; on narrow pages they go above."""
 
 
+def plain(value: str) -> str:
+    """Expression for the plain name of a variant; what is none stays."""
+    return f"(names[{value}] || {value})"
+
+
 def row_axis(field: str = "variant") -> alt.Y:
     """The rows in order of mention."""
-    axis = alt.Axis(labelExpr="narrow ? '' : datum.label", labelLimit=300, ticks=False, domain=False, labelPadding=20)
+    axis = alt.Axis(
+        labelExpr=f"narrow ? '' : {plain('datum.label')}", labelLimit=300, ticks=False, domain=False, labelPadding=20
+    )
     return alt.Y(f"{field}:N", sort=None, title=None, axis=axis, scale=alt.Scale(paddingInner=0.3, paddingOuter=0.15))
 
 
@@ -25,7 +34,7 @@ def height(step: int) -> Height:
 def row_names(base: alt.Chart, field: str = "variant", up: int = 8, inner: alt.YOffset | None = None) -> alt.Chart:
     """The name above each row, on narrow pages only."""
     named = base.transform_aggregate(n="count()", groupby=[field]).transform_calculate(
-        label=f"narrow ? datum.{field} : ''", place="0"
+        label=f"narrow ? {plain(f'datum.{field}')} : ''", place="0"
     )
     drawn = named.mark_text(align="left", baseline="bottom", dy=-up, fontSize=11, fontWeight="bold")
     drawn = drawn.encode(y=row_axis(field), x=alt.XValue(2), text=alt.Text("label:N"))
@@ -70,14 +79,14 @@ def letters(base: alt.Chart, row: str, inner: alt.YOffset) -> alt.Chart:
     """The small axis: the first letter of each model before its lane."""
     named = base.transform_aggregate(place="mean(place)", groupby=[row, "model"])
     named = named.transform_calculate(letter="substring(datum.model, 0, 1)")
-    return named.mark_text(align="right", fontSize=10, opacity=0.75).encode(
+    return named.mark_text(align="right", fontSize=9, opacity=0.75).encode(
         y=row_axis(row), yOffset=inner, x=alt.XValue(-4), text=alt.Text("letter:N")
     )
 
 
 def row_height(models: list[str]) -> Height:
     """Height of a chart with a lane for each model in every row."""
-    return height(max(18 * len(models), 26) + 8)
+    return height(max(13 * len(models), 20) + 6)
 
 
 def spread_chart(data: str, value: str, title: str, models: list[str]) -> Any:
@@ -96,4 +105,4 @@ def panels(inner: Any, field: str, columns: int = 2, room: int = 70) -> Any:
     """A panel for each value of a field, their plots aligned; `room` is what stands left of each."""
     header = alt.Header(title=None, labelLimit=0, labelAnchor="start")
     made = inner.facet(facet=alt.Facet(f"{field}:N", sort=None, header=header), columns=columns)
-    return made.properties(usermeta={"room": room}, bounds="flush", spacing={"column": room, "row": 75})
+    return made.properties(usermeta={"room": room}, bounds="flush", spacing={"column": room, "row": ROW_GAP})

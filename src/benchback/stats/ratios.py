@@ -56,7 +56,15 @@ def estimate(log_ratio: ArrayLike) -> Estimate:
 
 
 def combine(cells: Sequence[ArrayLike]) -> Estimate:
-    """The mean over cells of the mean over blocks of log ratios: the geometric mean of the cells' ratios.
+    """The mean over cells of the mean over blocks of log ratios: the geometric mean of the cells' ratios."""
+    logs = [np.asarray(cell, float) for cell in cells]
+    if not logs or min(map(len, logs)) < 2:
+        raise ValueError("every cell needs two blocks at least")
+    return mean_of([_mean(x) for x in logs])
+
+
+def mean_of(cells: Sequence[Estimate]) -> Estimate:
+    """The mean of the estimates of several cells.
 
     The cells of a claim are fixed (these environments, these sizes), not a sample of cells, so the spread between cells
     is no error; blocks are the replicates. Every cell counts the same, however many blocks it has. With m cells,
@@ -68,25 +76,33 @@ def combine(cells: Sequence[ArrayLike]) -> Estimate:
     five blocks of 36 cells would get an interval 40 % wider than necessary. The price is to assume independent cells:
     this holds because effects shared by the two runs of a block cancel in their ratio.
     """
-    logs = [np.asarray(cell, float) for cell in cells]
-    if not logs or min(map(len, logs)) < 2:
-        raise ValueError("every cell needs two blocks at least")
-    count = np.array([len(x) for x in logs])
-    part = np.array([x.var(ddof=1) for x in logs]) / count / len(logs) ** 2
-    total = float(part.sum())
-    squares = float((part**2 / (count - 1)).sum())
+    part = [(cell.error / len(cells)) ** 2 for cell in cells]
+    mean = math.fsum(cell.mean for cell in cells) / len(cells)
+    return Estimate(mean, math.sqrt(math.fsum(part)), _freedom(part, [cell.freedom for cell in cells]))
+
+
+def difference(a: Estimate, b: Estimate) -> Estimate:
+    """a - b of two independent estimates, with the degrees of freedom of Welch and Satterthwaite."""
+    part = [a.error**2, b.error**2]
+    return Estimate(a.mean - b.mean, math.sqrt(sum(part)), _freedom(part, [a.freedom, b.freedom]))
+
+
+def _mean(log_ratio: np.ndarray) -> Estimate:
+    """Mean of one cell's blocks, its standard error, and n - 1."""
+    count = len(log_ratio)
+    return Estimate(float(log_ratio.mean()), float(log_ratio.std(ddof=1)) / math.sqrt(count), count - 1.0)
+
+
+def _freedom(part: Sequence[float], freedom: Sequence[float]) -> float:
+    """Degrees of freedom of a sum of variances."""
+    squares = math.fsum(v**2 / f for v, f in zip(part, freedom, strict=True))
     # Without spread, or if its square underflows, the error is zero for any degrees of freedom.
-    freedom = total**2 / squares if squares else float((count - 1).sum())
-    return Estimate(float(np.mean([x.mean() for x in logs])), math.sqrt(total), freedom)
+    return math.fsum(part) ** 2 / squares if squares else math.fsum(freedom)
 
 
 def welch_estimate(numerator: ArrayLike, denominator: ArrayLike) -> Estimate:
     """Mean difference of two independent samples of logarithms, two values each at least (Welch 1947)."""
-    logs = [np.asarray(side, float) for side in (numerator, denominator)]
-    part = [float(x.var(ddof=1)) / len(x) for x in logs]
-    squares = sum(v**2 / (len(x) - 1) for v, x in zip(part, logs, strict=True))
-    freedom = sum(part) ** 2 / squares if squares else float(sum(map(len, logs)) - 2)
-    return Estimate(float(logs[0].mean() - logs[1].mean()), math.sqrt(sum(part)), freedom)
+    return difference(_mean(np.asarray(numerator, float)), _mean(np.asarray(denominator, float)))
 
 
 def interval(found: Estimate, confidence: float = CONFIDENCE) -> tuple[float, float]:

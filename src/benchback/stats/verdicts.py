@@ -1,19 +1,22 @@
 """From log ratios to a verdict: faster, slower, equivalent or inconclusive, or the reason why there is none."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, StrEnum, auto
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from benchback.stats.missing import Measured, Missing, NotPositive
-from benchback.stats.ratios import Estimate, combine, detectable, estimate, interval, welch_estimate
+from benchback.stats.ratios import Estimate, detectable, difference, estimate, interval, mean_of, welch_estimate
 
 MARGIN = 0.02
 """Margin of equivalence: ratios from 1/1.02 to 1.02 are too close to matter in the choice of a backend."""
 ALPHA = 0.05
+LARGEST_DETECTABLE = 1.0
+"""A minimum detectable effect beyond this says no more than that blocks are missing, and is left out."""
 
 
 class Verdict(StrEnum):
@@ -33,6 +36,10 @@ class NoVerdict(Enum):
     """A ratio without an interval."""
     NO_CELL = auto()
     """No cell of a claim has two complete blocks."""
+    NO_COMMON_CELL = auto()
+    """Some cells have two complete blocks, but none has them for all variants that are compared."""
+    DIFFERS = auto()
+    """The ratios of the cells differ by more than their intervals: one number would stand for none of them."""
     NO_RUN = auto()
     """One of two independent samples is empty."""
     ONE_RUN = auto()
@@ -68,14 +75,26 @@ class Comparison:
     """Both adjusted for the number of comparisons in the claim; the verdict rests on them."""
     verdict: Verdict | None = None
     mde: float | None = None
-    """Minimum detectable effect at 80 % power, as a ratio - 1."""
+    """Minimum detectable effect at 80 % power, as a ratio - 1; None where more blocks are needed to have one."""
     cells: int = 1
     gaps: tuple[Gap, ...] = ()
     """Blocks that are not in the ratio."""
     left_out: tuple["Comparison", ...] = ()
-    """Cells without two complete blocks, which are not in the ratio of a comparison over cells."""
+    """Cells that are not in the ratio of a comparison over cells: without two complete blocks here, or elsewhere."""
     reason: NoVerdict | None = None
     """Why there is no verdict; None where there is one."""
+    estimate: Estimate | None = None
+    """The mean log ratio with its error, from which comparisons over cells are made."""
+
+    @property
+    def half_width(self) -> float | None:
+        """Half the interval as a ratio - 1: 0.013 is +-1.3 %."""
+        return None if self.low is None or self.high is None else math.sqrt(self.high / self.low) - 1
+
+    @property
+    def at_most(self) -> float | None:
+        """The largest difference, as a ratio - 1, that the interval does not exclude."""
+        return None if self.low is None or self.high is None else max(self.high, 1 / self.low) - 1
 
 
 @dataclass(frozen=True)
@@ -136,7 +155,7 @@ def compare(
     """The row of one cell. The sequences go through the same blocks; a reason replaces a missing value."""
     log_ratio, gaps = _paired(numerator, denominator)
     if len(log_ratio) > 1:
-        found = replace(_row(name, combine([log_ratio]), len(log_ratio), margin), gaps=gaps)
+        found = replace(_row(name, estimate(log_ratio), len(log_ratio), margin), gaps=gaps)
         return adjust([found], lower_is_better=lower_is_better)[0]
     if len(log_ratio) == 1:
         return Comparison(name, 1, ratio=math.exp(log_ratio[0]), gaps=gaps, reason=NoVerdict.ONE_BLOCK)
@@ -145,25 +164,40 @@ def compare(
 
 def pool(
     name: str,
-    cells: Mapping[str, tuple[Sequence[Measured], Sequence[Measured]]],
+    rows: Sequence[Comparison],
+    among: Collection[str] | None = None,
     *,
     margin: float = MARGIN,
     lower_is_better: bool = True,
 ) -> Pooled:
-    """Every cell, adjusted by Holm for their number, and their combination (see `combine`).
+    """Every cell, adjusted by Holm for their number, and their combination (see `mean_of`).
 
-    Cells without two complete blocks cannot be combined; `overall.left_out` has them with the reason.
+    Only the cells named in `among` are combined, all by default, and of those only the ones with two complete blocks.
+    Variants that are set side by side need the same cells: averaged over cells of its own, a variant whose slow cells
+    are missing would look fast. `overall.left_out` has the others with the reason.
     """
-    options = {"margin": margin, "lower_is_better": lower_is_better}
-    rows = [compare(cell, *pair, **options) for cell, pair in cells.items()]
-    left_out = tuple(row for row in rows if row.reason)
-    good = [_paired(*cells[row.name])[0] for row in rows if not row.reason]
-    if good:
-        found = replace(_row(name, combine(good), sum(map(len, good)), margin), cells=len(good), left_out=left_out)
+    used = [row for row in rows if row.estimate and (among is None or row.name in among)]
+    left_out = tuple(row for row in rows if row not in used)
+    if used:
+        found = _row(name, mean_of([row.estimate for row in used if row.estimate]), sum(x.n for x in used), margin)
+        found = replace(found, cells=len(used), left_out=left_out)
         overall = adjust([found], lower_is_better=lower_is_better)[0]
     else:
-        overall = Comparison(name, 0, cells=0, left_out=left_out, reason=NoVerdict.NO_CELL)
+        some = any(row.estimate for row in rows)
+        reason = NoVerdict.NO_COMMON_CELL if some else NoVerdict.NO_CELL
+        overall = Comparison(name, 0, cells=0, left_out=left_out, reason=reason)
     return Pooled(overall, adjust(rows, lower_is_better=lower_is_better))
+
+
+def differ(estimates: Sequence[Estimate], *, margin: float = MARGIN, alpha: float = ALPHA) -> bool:
+    """Whether log ratios differ by more than their errors explain, so that they must not be pooled.
+
+    Every two of them are compared by Welch's t, corrected by Bonferroni for the number of pairs; a difference within
+    the margin, which nobody would notice, does not count.
+    """
+    pairs = [difference(a, b) for a, b in combinations(estimates, 2)]
+    limit = math.log1p(margin)
+    return any(abs(pair.mean) > limit and p_difference(pair) * len(pairs) < alpha for pair in pairs)
 
 
 def compare_unpaired(
@@ -232,6 +266,8 @@ def _missing(value: Measured) -> Missing | None:
 def _row(name: str, found: Estimate, blocks: int, margin: float) -> Comparison:
     """The row of an estimate: its interval, its tests and the minimum detectable effect."""
     low, high = interval(found)
+    # With one degree of freedom the t distribution is so wide that the smallest effect would be thousands of percent.
+    mde = detectable(found) if found.freedom >= 2 else math.inf
     return Comparison(
         name,
         n=blocks,
@@ -240,5 +276,6 @@ def _row(name: str, found: Estimate, blocks: int, margin: float) -> Comparison:
         high=high,
         p=p_difference(found),
         p_equivalence=p_equivalence(found, margin),
-        mde=detectable(found),
+        mde=mde if mde <= LARGEST_DETECTABLE else None,
+        estimate=found,
     )

@@ -31,12 +31,19 @@
     return chosen[name].has(value);
   }
 
+  // A matrix shows cells that differ as a range, and so needs them beside what is over all of them.
+  function forMatrix(row, name, column) {
+    if (name === column) return row[name] !== "*" && chosen[name].has(row[name]);
+    return row[name] === "*" ? !isActive(name) : chosen[name].has(row[name]);
+  }
+
   function selected(figure) {
     let rows = TABLES[figure.data].filter((row) =>
       Object.entries(figure.where).every(([name, value]) => row[name] === value));
     for (const name of FILTERS) {
       const hasTotals = rows.some((row) => row[name] === "*");
-      rows = rows.filter((row) => passes(row, name, hasTotals));
+      rows = rows.filter((row) =>
+        figure.matrix && hasTotals ? forMatrix(row, name, figure.matrix) : passes(row, name, hasTotals));
     }
     rows = rows.filter((row) => row.backend2 === undefined || chosen.backend.has(row.backend2));
     for (const name of figure.one) {
@@ -57,6 +64,7 @@
     if (typeof value !== "number") return String(value);
     return Number.isInteger(value) ? String(value) : String(Number(value.toPrecision(4)));
   }
+  const VARIANTS = new Set(["variant", "reference", "other", "overtakes"]);
 
   function fill(box, figure, rows) {
     const table = document.createElement("table");
@@ -76,6 +84,11 @@
       for (const [name] of figure.columns) {
         const cell = line.insertCell();
         cell.textContent = shown(row[name]);
+        if (VARIANTS.has(name) && DATA.names[row[name]]) {
+          cell.textContent = DATA.names[row[name]];
+          cell.title = row[name];
+          cell.className = "name";
+        }
         if (typeof row[name] === "number") cell.className = "number";
       }
     }
@@ -98,9 +111,9 @@
     if (narrow && inner.height && inner.height.step) inner.height.step += made.usermeta && made.usermeta.words ? 34 : 22;
     if (made.facet) {
       const panels = new Set(rows.map((row) => row[made.facet.field])).size;
-      made.columns = made.columns > 1 && width > 640 && panels > 1 ? 2 : 1;
+      made.columns = Math.max(1, Math.min(made.columns, panels, Math.floor(width / 310)));
       const room = narrow ? 60 : made.usermeta.room;
-      made.spacing = { column: room, row: 75 };
+      made.spacing = { ...made.spacing, column: room };
       made.facet.header.labelLimit = Math.floor(width / made.columns) - 20;
       made.spec.width = Math.floor(width / made.columns) - room - 12;
     } else {
@@ -113,15 +126,27 @@
   const isDark = () => document.documentElement.dataset.theme === "dark";
   const copies = (rows) => rows.map((row) => ({ ...row }));
 
-  async function draw(figure) {
+  // What there is to show of a figure: none where its column is empty in all rows.
+  function showable(figure) {
     const rows = selected(figure);
+    const isShown = (row) => figure.value.some((name) => row[name] !== null && row[name] !== undefined);
+    return !figure.value.length || rows.some(isShown) ? rows : [];
+  }
+
+  const isFolded = (holder) => holder.hidden || holder.closest("details.section:not([open])") !== null;
+
+  async function draw(figure) {
     const holder = document.getElementById(figure.id);
-    holder.querySelector(".missing").hidden = rows.length > 0;
+    if (isFolded(holder)) return;
+    const rows = showable(figure);
+    holder.classList.toggle("nothing", rows.length === 0);
     updateTable(figure, rows);
-    if (!figure.spec) return;
+    if (figure.matrix && rows.length) {
+      const box = document.getElementById(`matrix-${figure.id}`);
+      return matrices.draw(box, rows, figure.matrix, DATA.orders, DATA.names);
+    }
+    if (!figure.spec || !rows.length) return;
     const box = holder.querySelector(".chart");
-    box.hidden = rows.length === 0;
-    if (!rows.length) return;
     // Panels get their width when they are made.
     if (figure.spec.facet && views.has(figure.id)) forget(figure.id);
     if (!views.has(figure.id)) {
@@ -135,7 +160,7 @@
       views.set(figure.id, made);
       // vega-embed gives the box a role that screen readers do not know; the table beside it is the text.
       box.setAttribute("role", "img");
-      box.setAttribute("aria-label", holder.querySelector("h3").textContent);
+      box.setAttribute("aria-label", figure.title);
       box.removeAttribute("aria-roledescription");
       box.querySelector("svg").setAttribute("aria-hidden", "true");
     } else {
@@ -148,18 +173,76 @@
     views.delete(id);
   }
 
-  // One after another; a newer request takes over from one that is under way.
+  // One after another, those of open sections; a newer request takes over from one that is under way.
   let turn = 0;
   async function drawAll() {
     const mine = ++turn;
     document.documentElement.dataset.state = "drawing";
     const runs = (TABLES.runs || []).filter((row) => FILTERS.every((name) => passes(row, name, false)));
     document.getElementById("status").textContent = `${runs.length} of ${(TABLES.runs || []).length} runs chosen`;
+    answer();
+    nameUnchosen();
     for (const figure of DATA.figures) {
       if (mine !== turn) return;
       await draw(figure);
     }
     document.documentElement.dataset.state = "ready";
+  }
+
+  // Figures that the choice leaves nothing of are not shown but named; so are sections of nothing else.
+  function nameUnchosen() {
+    const gone = DATA.figures.filter((figure) => !showable(figure).length);
+    for (const section of document.querySelectorAll("details.section")) {
+      const inside = DATA.figures.filter((figure) => `s${figure.section}` === section.id);
+      section.classList.toggle("nothing", inside.length > 0 && inside.every((figure) => gone.includes(figure)));
+    }
+    const titles = gone.map((figure) => figure.title).join(", ");
+    document.getElementById("unchosen").textContent = titles ? `Nothing of this choice: ${titles}.` : "";
+  }
+
+  // The sentences for what is chosen: of one environment or all, one model or all, and each by itself otherwise.
+  function answer() {
+    const places = (name) => (isActive(name) ? [...chosen[name]] : ["*"]);
+    const wanted = places("env").flatMap((env) => places("model").map((model) => [env, model]));
+    const settings = DATA.answers.filter((x) => ["algorithm", "device", "timing"].every((name) => chosen[name].has(x[name])));
+    const isChosen = (x) => x.backends.length === chosen.backend.size && x.backends.every((name) => chosen.backend.has(name));
+    const among = settings.some(isChosen) ? settings.filter(isChosen) : settings.filter((x) => x.backends.length === DATA.filters.backend.length);
+    const found = wanted.slice(0, MOST_ANSWERS).map(([env, model]) => among.find((x) => x.env === env && x.model === model)).filter(Boolean);
+    const lines = found.map((x) => paragraph("recommendation", placeText(x) + x.recommendation));
+    if (!lines.length) lines.push(paragraph("recommendation", "Nothing of what is chosen can be compared."));
+    if (wanted.length > MOST_ANSWERS) lines.push(paragraph("", `${wanted.length - MOST_ANSWERS} more are chosen; choose fewer to read about each.`));
+    if (found.length && !isChosen(found[0])) lines.push(paragraph("", "Backends that are not chosen count in the sentence, too."));
+    document.getElementById("answer").replaceChildren(...lines);
+    const evidence = [...new Set(found.map((x) => x.evidence))].filter(Boolean);
+    document.getElementById("evidence").textContent = evidence.join(" ");
+    document.getElementById("sentences").replaceChildren(...found.flatMap(sentences));
+  }
+  const MOST_ANSWERS = 4;
+
+  function placeText(x) {
+    const place = [x.env, x.model].filter((value) => value !== "*").join(", ");
+    return place ? `${place}: ` : "";
+  }
+
+  function paragraph(kind, text) {
+    const made = document.createElement("p");
+    made.className = kind;
+    made.textContent = text;
+    return made;
+  }
+
+  function sentences(x) {
+    const parts = [["", x.comparisons], ["What it depends on:", x.depends], ["Not in the averages:", x.missing]];
+    const made = [paragraph("setting", `${placeText(x)}${x.title}`)];
+    for (const [heading, texts] of parts.filter(([, texts]) => texts.length)) {
+      const list = document.createElement("ul");
+      for (const text of texts) {
+        list.append(document.createElement("li"));
+        list.lastChild.textContent = text;
+      }
+      made.push(...(heading ? [paragraph("", heading)] : []), list);
+    }
+    return made;
   }
 
   function redraw() {
@@ -182,6 +265,27 @@
     history.replaceState(null, "", (text ? `?${text}` : location.pathname) + location.hash);
   }
 
+  // Tabs of the same name are chosen together: who asks for totals here wants them there.
+  function showTab(name) {
+    for (const family of document.querySelectorAll(".family")) {
+      const tabs = [...family.querySelectorAll(".tabs button")];
+      const wanted = tabs.find((tab) => tab.textContent === name);
+      for (const tab of wanted ? tabs : []) {
+        tab.setAttribute("aria-pressed", String(tab === wanted));
+        document.getElementById(tab.dataset.shows).hidden = tab !== wanted;
+      }
+    }
+  }
+
+  // A link to a section, or to a figure in it, opens it.
+  function openTarget() {
+    const target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    const section = target && target.closest("details.section");
+    if (!section) return;
+    section.open = true;
+    target.scrollIntoView();
+  }
+
   function showChoices() {
     for (const name of FILTERS) {
       const box = document.querySelector(`[data-filter="${name}"]`);
@@ -189,6 +293,11 @@
       for (const input of box.querySelectorAll("input")) input.checked = chosen[name].has(input.value);
       box.classList.toggle("active", isActive(name));
       box.querySelector("summary span").textContent = isActive(name) ? [...chosen[name]].join(", ") || "none" : "all";
+    }
+    for (const button of document.querySelectorAll(".alone")) {
+      const alone = DATA.families[button.dataset.family];
+      const isAlone = alone.length === chosen.backend.size && alone.every((name) => chosen.backend.has(name));
+      button.setAttribute("aria-pressed", String(isAlone));
     }
   }
 
@@ -198,9 +307,19 @@
     if (checked) chosen[name].add(value);
     else chosen[name].delete(value);
     chosen[name] = new Set(DATA.filters[name].filter((x) => chosen[name].has(x)));
+    changed();
+  }
+
+  function changed() {
     writeAddress();
     showChoices();
     drawAll();
+  }
+
+  function chooseFamily(button) {
+    const alone = button.getAttribute("aria-pressed") !== "true";
+    chosen.backend = new Set(alone ? DATA.families[button.dataset.family] : DATA.filters.backend);
+    changed();
   }
 
   function setTheme(name) {
@@ -234,19 +353,30 @@
   document.getElementById("filters").addEventListener("submit", (event) => event.preventDefault());
   document.getElementById("reset").addEventListener("click", () => {
     for (const name of FILTERS) chosen[name] = new Set(DATA.filters[name]);
-    writeAddress();
-    showChoices();
-    drawAll();
+    changed();
   });
+  for (const button of document.querySelectorAll(".alone")) button.addEventListener("click", () => chooseFamily(button));
+  for (const tab of document.querySelectorAll(".tabs button")) {
+    tab.addEventListener("click", () => { showTab(tab.textContent); drawAll(); });
+  }
+  for (const section of document.querySelectorAll("details.section")) section.addEventListener("toggle", () => section.open && drawAll());
+  document.getElementById("unfold").addEventListener("click", () => {
+    const sections = [...document.querySelectorAll("details.section")];
+    const open = sections.some((section) => !section.open);
+    for (const section of sections) section.open = open;
+    document.getElementById("unfold").textContent = open ? "Close all" : "Open all";
+  });
+  window.addEventListener("hashchange", openTarget);
   document.getElementById("download").addEventListener("click", download);
   document.addEventListener("click", closeFilters);
   document.addEventListener("keydown", closeFilters);
   for (const figure of DATA.figures) {
     const twin = document.querySelector(`#${figure.id} .twin`);
-    twin.addEventListener("toggle", () => { if (twin.open) fill(twin.querySelector(".scroll"), figure, selected(figure)); });
+    twin.addEventListener("toggle", () => { if (twin.open) updateTable(figure, selected(figure)); });
   }
-  window.benchback = { views, selected, figures: DATA.figures };
+  window.benchback = { views, selected, drawAll, figures: DATA.figures, names: DATA.names };
   readAddress();
   showChoices();
+  openTarget();
   drawAll();
 })();
