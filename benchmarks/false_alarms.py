@@ -35,7 +35,7 @@ def pair(number: int, backend: str, blocks: int) -> Study:
     """One cell with its copy; pairs differ in a number that costs nothing."""
     fixed = {**SIZE, **WORK[backend], "backend": backend, "num_iterations": 60}
     axes = {"gamma": [0.99 - number / 1000]}
-    options = {"min_blocks": blocks, "max_blocks": blocks, "rerun_noisy": False, "timeout_s": 300.0, "protocol": "runs"}
+    options = {"min_blocks": blocks, "max_blocks": blocks, "rerun_noisy": False, "timeout_s": 300.0}
     return Study(name=f"aa{number:02}", products=(Product(axes=axes, fixed=fixed),), **options)
 
 
