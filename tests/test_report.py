@@ -152,10 +152,13 @@ def test_a_choice_that_depends_on_the_model_is_said_so() -> None:
     assert "3x the time of Flax Linen (jit) with small and 0.5x with large (CartPole-v1)" in text
 
 
+PLAIN = {"unit": "phase", "gradients": "framework"}
+
+
 def steady_claims(parts: dict[tuple[str, str], tuple[float, Verdict]]) -> list[Claim]:
     """PyTorch against Linen in steady state: (environment, model) -> ratio and verdict."""
     mine, theirs = (
-        Cell({"algorithm": "ppo", "backend": backend, "mode": mode, "unit": "phase", "env": "gymnax/CartPole-v1"})
+        Cell({"algorithm": "ppo", "backend": backend, "mode": mode, "env": "gymnax/CartPole-v1", **PLAIN})
         for backend, mode in (("pytorch", "compile"), ("linen", "jit"))
     )
     setting = setting_of(mine)
