@@ -26,6 +26,7 @@ LONGEST_DESCRIPTION = 2000
 
 
 def check_cell(settings: Mapping[str, Any], row: Mapping[str, Any], published: Any) -> None:
+    """Refuse a configuration that cannot run."""
     for name, choices in (("timing", Timing), ("device", Device)):
         if name in settings:
             registry.choose(name, str(settings[name]), get_args(choices))
@@ -43,6 +44,7 @@ def check_cell(settings: Mapping[str, Any], row: Mapping[str, Any], published: A
 
 
 def check_settings(study: "Study") -> None:
+    """Refuse wrong values of a study's own fields."""
     if not NAME.fullmatch(study.name):
         raise InputError(
             f"name={shown(study.name)} must be 1 to 64 of the characters a-z, 0-9, _ and -, and begin with a-z or 0-9"
@@ -65,6 +67,7 @@ def check_settings(study: "Study") -> None:
 
 
 def check_products(study: "Study") -> None:
+    """Refuse products that are empty, too many, or for unknown devices."""
     for number, part in enumerate(study.products):
         check_text(f"label of product {number}", part.label, LONGEST_LABEL)
         for device in part.devices:
@@ -83,6 +86,7 @@ def check_products(study: "Study") -> None:
 
 
 def check_duplicates(entries: Sequence["Entry"]) -> None:
+    """Refuse two equal configurations under one label."""
     seen: dict[tuple[str, str], Entry] = {}
     for entry in entries:
         first = seen.setdefault((entry.label, entry.cell.id), entry)
