@@ -139,7 +139,7 @@ def test_wrong_addresses_name_the_remedy(wanted: dict[str, int], message: str) -
 
 
 def test_studies_that_come_with_the_package() -> None:
-    assert names() == ["algorithms", "backends", "benchback_rl", "compile_modes", "environments", "fused", "smoke"]
+    assert names() == ["algorithms", "backends", "benchback_rl", "compile_modes", "environments", "fused", "hour", "smoke"]
     assert {name: len(load(name).entries) for name in names()} == {
         "smoke": 6,
         "benchback_rl": 231,

@@ -1,9 +1,23 @@
 """Shared by the Configs of all algorithms: model sizes and validation of fields."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchback.errors import InputError
+
+
+class Rows(NamedTuple):
+    """Rows that go through a network in an iteration."""
+
+    forward: int
+    """Without a gradient: to act, and for targets."""
+    gradient: int
+    """In gradient steps of its weights."""
+    input_gradient: int = 0
+    """In gradient steps of another network whose output is its input."""
+    final: int = 0
+    """Final observations of episodes, whose values matter only if an episode was truncated."""
+
 
 MODEL_SIZES = {"small": (64, 64), "medium": (256,) * 3, "large": (1024,) * 6}
 

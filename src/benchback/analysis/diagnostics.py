@@ -10,12 +10,14 @@ from benchback.analysis.code_size import code_size_rows
 from benchback.analysis.proofs import parity_verdict
 from benchback.analysis.source import Source
 from benchback.analysis.table import by_cell, frame, keys
-from benchback.analysis.wording import disagreement_text
+from benchback.analysis.wording import disagreement_text, extra_work_text
+from benchback.measure.flops import extra_work
 from benchback.measure.record import canonical
 from benchback.measure.verify import disagreements
 
 LEDGER = ("parameters", "optimiser_steps", "env_steps_per_call", "iterations_per_call", "host_syncs_per_call")
 LEDGER_MORE = ("transfers_per_call", "bridged", "compiles", "dtype", "matmul_precision", "threads")
+LEDGER_WORK = ("forward_flops", "gradient_flops", "final_value_rows")
 LEDGER_HOST = ("env_transfers_per_call", "env_bytes_per_call", "env_share")
 
 
@@ -36,10 +38,11 @@ def parity_table(source: Source) -> pl.DataFrame:
 def ledger_table(source: Source) -> pl.DataFrame:
     """What the runs of every cell did, and in what they disagree with the others of their block beyond their axes."""
     against, fields = _disagreements(source), ledger_fields(source)
-    rows = []
+    rows, ledgers = [], _ledgers_by_group(source)
     for cell, runs in by_cell(source):
         ledger: Mapping[str, Any] = runs[0].sampled.ledger if runs[0].sampled else {}
         row = keys(cell) | {name: _shown(ledger.get(name)) for name in fields}
+        row |= {"extra_work": extra_work_text(extra_work(ledger, ledgers[cell.group]))}
         rows.append(row | {"differs": "; ".join(against.get(cell.id, ())) or "nothing"})
     return frame(rows)
 
@@ -47,7 +50,14 @@ def ledger_table(source: Source) -> pl.DataFrame:
 def ledger_fields(source: Source) -> tuple[str, ...]:
     """Fields of a ledger to show; what crosses to environments that live in Python, only where there is one."""
     hosts = any(run.sampled and run.sampled.ledger.get("host_env") for run in source.runs)
-    return (*LEDGER, *LEDGER_MORE, *(LEDGER_HOST if hosts else ()))
+    return (*LEDGER, *LEDGER_MORE, *LEDGER_WORK, *(LEDGER_HOST if hosts else ()))
+
+
+def _ledgers_by_group(source: Source) -> dict[str, list[Mapping[str, Any]]]:
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for run in source.runs:
+        found.setdefault(run.cell.group, []).extend([run.sampled.ledger] if run.sampled else [])
+    return found
 
 
 def _shown(value: Any) -> str | None:

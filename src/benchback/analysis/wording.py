@@ -9,6 +9,7 @@ from benchback.analysis.evidence import LIMIT, Evidence
 from benchback.analysis.groups import Setting
 from benchback.analysis.ranges import Range
 from benchback.analysis.reasons import Deviates, LedgersDiffer, ParityNotProven
+from benchback.measure.flops import ExtraWork
 from benchback.measure.metrics import CachesNotEmpty, Failed, NotRun, PhasesNotTimed
 from benchback.measure.record import Cell
 from benchback.measure.verify import Disagreement
@@ -207,6 +208,11 @@ def disagreement_text(found: Disagreement) -> str:
     """`dtype is 'float32' and 'float64'`."""
     first, second = found.values
     return f"{found.field} is {first!r} and {second!r}"
+
+
+def extra_work_text(found: ExtraWork | None) -> str:
+    """`8192 more rows (2.1 % more FLOPs)`."""
+    return f"{found.rows} more rows ({100 * found.share:.2g} % more FLOPs)" if found else "none"
 
 
 def setting_text(setting: Setting) -> str:

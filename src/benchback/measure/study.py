@@ -6,37 +6,35 @@ each of its cells can run. Nothing is run here, and no framework is imported.
 """
 
 import math
-import re
-import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from functools import cached_property
 from importlib import import_module
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from benchback import registry
 from benchback.agent import Gradients
 from benchback.errors import InputError
-from benchback.measure.record import Cell, Kind, Timing, digest
+from benchback.measure.record import Cell, Kind, digest
+from benchback.measure.study_checks import (
+    Device,
+    Order,
+    Protocol,
+    check_cell,
+    check_duplicates,
+    check_products,
+    check_settings,
+    shown,
+)
 from benchback.run import Run, typed
 from benchback.run_dir import read_config
 
-Order = Literal["protocol", "original"]
-"""`protocol`: paired blocks in a seeded order. `original`: the order in which the study lists its cells."""
-Device = Literal["cpu", "gpu"]
-Protocol = Literal["relay", "runs"]
-"""`relay`: the variants of a block take turns in resident processes. `runs`: whole trainings one after another."""
-
 FEWEST_ITERATIONS = 3
 """Fewest iterations of a scaled run: one that compiles, and two to see that the next does not."""
-MOST_CELLS = 10_000
 MOST_BYTES = 32 * 1024
 """Largest size of a YAML study."""
-NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-LONGEST_LABEL = 100
-LONGEST_DESCRIPTION = 2000
 SETTINGS = ("timing", "threads", "device")
 """Fields of a cell that are not fields of its run; axes and `fixed` may set them too."""
 FOLDER = Path(__file__).parent / "studies"
@@ -119,9 +117,9 @@ class Study:
     """Which program runs the cells. Entries of other kinds than training are not checked."""
 
     def __post_init__(self) -> None:
-        _check_settings(self)
-        _check_products(self)
-        _check_duplicates(self.entries)
+        check_settings(self)
+        check_products(self)
+        check_duplicates(self.entries)
 
     @property
     def comparable(self) -> bool:
@@ -182,14 +180,12 @@ def load(name_or_path: str | Path) -> Study:
         return _read(path)
     if path.suffix == ".py":
         raise InputError(
-            f"study={_shown(given)}: Python files are read from the package only; write the same fields as YAML, "
+            f"study={shown(given)}: Python files are read from the package only; write the same fields as YAML, "
             f"or name one of {', '.join(names())}"
         )
     near = registry.nearest(given[:100], names())
     known = ", ".join(names())
-    raise InputError(
-        f"study={_shown(given)} is unknown; did you mean {near}? Known: {known}, or a path to a .yaml file"
-    )
+    raise InputError(f"study={shown(given)} is unknown; did you mean {near}? Known: {known}, or a path to a .yaml file")
 
 
 def scaled(study: Study, factor: float) -> Study:
@@ -241,7 +237,7 @@ def _entry(study: Study, index: int, label: str, row: Mapping[str, Any]) -> Entr
     if row.get("unit") != "chunk":
         row.pop("chunk", None)  # it has no effect there, and must not make equal cells distinct
     try:
-        _check_cell(settings, row, published)
+        check_cell(settings, row, published)
         fields = _resolved(study, row)
     except InputError as error:
         who = "/".join(str(row.get(name, "?"))[:40] for name in ("backend", "mode", "unit", "env"))
@@ -273,91 +269,6 @@ def _shortened(row: Mapping[str, Any], factor: float) -> dict[str, Any]:
     return row
 
 
-def _check_cell(settings: Mapping[str, Any], row: Mapping[str, Any], published: Any) -> None:
-    for name, choices in (("timing", Timing), ("device", Device)):
-        if name in settings:
-            registry.choose(name, str(settings[name]), get_args(choices))
-    threads = settings["threads"]
-    if type(threads) is not int or threads < 1:
-        raise InputError(f"threads={threads} must be a whole number of at least 1")
-    if "seed" in row:
-        raise InputError("seed is not for a study to choose: each block has its own, shared by all that it compares")
-    if row.get("mode") == "cudagraphs" and settings["device"] != "gpu":
-        raise InputError(f"mode=cudagraphs needs device=gpu and this is device={settings['device']}; use mode compile")
-    if not isinstance(published, Mapping):
-        raise InputError(f"published={published!r} must be a mapping of names to words")
-    for name, word in published.items():
-        _check_text(f"published {name}", word, LONGEST_LABEL)
-
-
-def _check_settings(study: Study) -> None:
-    if not NAME.fullmatch(study.name):
-        raise InputError(
-            f"name={_shown(study.name)} must be 1 to 64 of the characters a-z, 0-9, _ and -, and begin with a-z or 0-9"
-        )
-    _check_text("description", study.description.replace("\n", " "), LONGEST_DESCRIPTION)
-    for name in ("min_blocks", "repeats", "threads"):
-        if getattr(study, name) < 1:
-            raise InputError(f"{name}={getattr(study, name)} must be at least 1")
-    if study.max_blocks < study.min_blocks:
-        raise InputError(f"max_blocks={study.max_blocks} must be at least min_blocks={study.min_blocks}")
-    for name in ("precision", "timeout_s", "turn_s", "relay_s", *(["budget_s"] if study.budget_s else [])):
-        if not 0 < getattr(study, name) < math.inf:
-            raise InputError(f"{name}={getattr(study, name)} must be greater than 0")
-    if not 0 < study.scale <= 1:
-        raise InputError(f"scale={study.scale:g} must be greater than 0 and at most 1, e.g. 0.1")
-    registry.choose("order", study.order, get_args(Order))
-    registry.choose("protocol", study.protocol, get_args(Protocol))
-    registry.choose("device", study.device, get_args(Device))
-    registry.choose("kind", study.kind, get_args(Kind))
-
-
-def _check_products(study: Study) -> None:
-    for number, part in enumerate(study.products):
-        _check_text(f"label of product {number}", part.label, LONGEST_LABEL)
-        for device in part.devices:
-            registry.choose(f"devices of product {number}", str(device), get_args(Device))
-        for axis, values in part.axes.items():
-            if not len(values):
-                raise InputError(f"study {study.name}, product {number} is empty: axis {axis} has no values; give one")
-    count = sum(len(part) for part in study.products if study.device in part.devices)
-    if not count:
-        raise InputError(f"study {study.name} has no configurations on device={study.device}; give a product with axes")
-    if count > MOST_CELLS:
-        raise InputError(f"study {study.name} has {count} configurations; at most {MOST_CELLS}: shorten an axis")
-    wrong = [i for i in study.only or () if not 0 <= i < count]
-    if wrong or study.only == ():
-        raise InputError(f"only={wrong or '()'}: study {study.name} has configurations 0 to {count - 1}")
-
-
-def _check_duplicates(entries: Sequence[Entry]) -> None:
-    seen: dict[tuple[str, str], Entry] = {}
-    for entry in entries:
-        first = seen.setdefault((entry.label, entry.cell.id), entry)
-        if first is not entry:
-            raise InputError(
-                f"configurations {first.index} and {entry.index} ({entry.label}, {entry.cell.variant}) are the same; "
-                "remove one, or more blocks repeat it"
-            )
-
-
-def _check_text(what: str, text: Any, longest: int) -> None:
-    """Refuse control characters, and those that change the reading direction, in text shown to people."""
-    if not isinstance(text, str):
-        raise InputError(f"{what}={_shown(text)} must be words")
-    if len(text) > longest:
-        raise InputError(f"{what} has {len(text)} characters; at most {longest}")
-    for character in text:
-        if unicodedata.category(character).startswith("C"):
-            raise InputError(f"{what}={_shown(text)} has the invisible character U+{ord(character):04X}; remove it")
-
-
-def _shown(value: Any) -> str:
-    """Any value as one short line."""
-    text = ascii(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
-
-
 def _read(path: Path) -> Study:
     try:
         if path.stat().st_size > MOST_BYTES:
@@ -378,14 +289,14 @@ def _read(path: Path) -> Study:
 
 def _product(given: Any) -> Product:
     if not isinstance(given, Mapping):
-        raise InputError(f"product={_shown(given)} must be a mapping with axes, e.g. axes: {{backend: [linen, nnx]}}")
+        raise InputError(f"product={shown(given)} must be a mapping with axes, e.g. axes: {{backend: [linen, nnx]}}")
     values = _fields(Product, "a product", given)
     for name in ("axes", "fixed"):
         if not all(isinstance(key, str) for key in values.get(name, {})):
             raise InputError(f"{name}: every key must be the name of a field")
     for axis, choices in values["axes"].items():
         if not isinstance(choices, list):
-            raise InputError(f"axis {_shown(axis)}={_shown(choices)} must be a list of values, e.g. [linen, nnx]")
+            raise InputError(f"axis {shown(axis)}={shown(choices)} must be a list of values, e.g. [linen, nnx]")
     return Product(**values)
 
 
@@ -395,7 +306,7 @@ def _fields(cls: type, what: str, given: Mapping[str, Any], apart: Sequence[str]
     for name in given:
         if name not in known:
             near = registry.nearest(str(name)[:100], known)
-            raise InputError(f"{_shown(name)} is not a field of {what}; did you mean {near}?")
+            raise InputError(f"{shown(name)} is not a field of {what}; did you mean {near}?")
     for name, f in known.items():
         if name not in given and name not in apart and f.default is MISSING and f.default_factory is MISSING:
             raise InputError(f"{what} needs the field {name}")

@@ -18,7 +18,8 @@ from benchback.measure.store import Store
 COMPARED = frozenset({
     "backend", "mode", "unit", "chunk", "gradients", "versions", "bridged", "compiles", "compiles_to_initialise",
     "cached_files_after", "host_syncs_per_call", "transfers_per_call", "iterations_per_call",
-    "config", "host_env", "env_transfers_per_call", "env_bytes_per_call", "env_share",
+    "config", "forward_flops", "network_evaluations", "final_value_rows",
+    "host_env", "env_transfers_per_call", "env_bytes_per_call", "env_share",
     "resting_cpu_share", "compiles_in_turns",
 })
 # fmt: on

@@ -137,7 +137,7 @@ class Training:
         run, totals = self.run, self.samples["total_s"]
         return {
             **execution(self.job),
-            **learning(self.agent.export(self.state)),
+            **learning(self.agent.export(self.state), run),
             "env_steps_per_call": run.config.batch_size * run.length,
             "iterations_per_call": run.length,
             "calls": len(totals),
@@ -194,11 +194,14 @@ def execution(job: Job) -> dict[str, Any]:
     }
 
 
-def learning(weights: dict[str, Any]) -> dict[str, int]:
-    """Ledger of the learning: number of parameters and of optimiser steps."""
+def learning(weights: dict[str, Any], run: Any) -> dict[str, Any]:
+    """Ledger of the learning: number of parameters and of optimiser steps, and the networks' work in an iteration."""
     from benchback.agent import networks
+    from benchback.measure.flops import layer_sizes, work_ledger
 
-    return {
+    # In JAX a lax.cond computes the values of final observations only if an episode was truncated.
+    work = work_ledger(run.config.network_rows, layer_sizes(weights), skips=run.framework == "jax")
+    return work | {
         "parameters": sum(x.size for x in networks(weights).values()),
         "optimiser_steps": sum(int(x) for name, x in weights.items() if name.endswith("adam/count")),
     }

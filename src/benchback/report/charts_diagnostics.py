@@ -91,11 +91,11 @@ def fairness(source: Source) -> list[Figure]:
         "ledger",
         7,
         "Fairness ledger",
-        "What was done in every cell. Compared runs may differ in their axes and what follows from them; the "
-        "last column must "
-        "say nothing, or the pair is not compared." + PYTHON_ENVS * ("env_share" in columns),
+        "What was done in every cell; FLOPs are those of matrix products in an iteration. Compared runs may differ in "
+        "their axes and what follows from them, such as extra work; the last column must say nothing, or the pair is "
+        "not compared." + PYTHON_ENVS * ("env_share" in columns),
         "ledger",
-        columns | {"differs": "differs in"},
+        columns | {"extra_work": "extra work", "differs": "differs in"},
     )
     return [parity, ledger]
 

@@ -5,6 +5,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from benchback.algorithms.fields import (
     MODEL_SIZES,
+    Rows,
     check_counts,
     check_decays,
     check_hidden_sizes,
@@ -122,6 +123,12 @@ class Config:
     def gradient_rows(self) -> int:
         """Rows processed by gradient steps per iteration."""
         return self.num_updates * self.minibatch_size
+
+    @property
+    def network_rows(self) -> dict[str, Rows]:
+        """Rows through each network per iteration, once learning has started."""
+        targets = self.gradient_rows * (2 if self.double else 1)
+        return {"critic": Rows(forward=self.batch_size + targets, gradient=self.gradient_rows)}
 
     @property
     def hidden(self) -> tuple[int, ...]:

@@ -5,6 +5,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from benchback.algorithms.fields import (
     MODEL_SIZES,
+    Rows,
     check_counts,
     check_decays,
     check_hidden_sizes,
@@ -112,6 +113,15 @@ class Config:
     def gradient_rows(self) -> int:
         """Rows processed by gradient steps per iteration."""
         return self.batch_size * self.num_epochs
+
+    @property
+    def network_rows(self) -> dict[str, Rows]:
+        """Rows through each network per iteration."""
+        batch = self.batch_size
+        return {
+            "actor": Rows(forward=batch, gradient=self.gradient_rows),
+            "critic": Rows(forward=batch + self.num_envs, gradient=self.gradient_rows, final=batch),
+        }
 
     @property
     def hidden(self) -> tuple[int, ...]:

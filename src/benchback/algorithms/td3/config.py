@@ -5,6 +5,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from benchback.algorithms.fields import (
     MODEL_SIZES,
+    Rows,
     check_counts,
     check_decays,
     check_hidden_sizes,
@@ -108,6 +109,16 @@ class Config:
     def gradient_rows(self) -> int:
         """Rows processed by gradient steps per iteration."""
         return self.num_updates * self.minibatch_size
+
+    @property
+    def network_rows(self) -> dict[str, Rows]:
+        """Rows through each network per iteration, once learning has started, on average over updates."""
+        rows, delayed = self.gradient_rows, self.gradient_rows // self.policy_delay
+        return {
+            "actor": Rows(forward=self.batch_size + rows, gradient=delayed),
+            "critic1": Rows(forward=rows, gradient=rows, input_gradient=delayed),
+            "critic2": Rows(forward=rows, gradient=rows),
+        }
 
     @property
     def hidden(self) -> tuple[int, ...]:

@@ -5,6 +5,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from benchback.algorithms.fields import (
     MODEL_SIZES,
+    Rows,
     check_counts,
     check_decays,
     check_hidden_sizes,
@@ -89,6 +90,15 @@ class Config:
     def gradient_rows(self) -> int:
         """Rows processed by gradient steps (of one network each) per iteration."""
         return self.batch_size * self.updates_per_iteration
+
+    @property
+    def network_rows(self) -> dict[str, Rows]:
+        """Rows through each network per iteration."""
+        batch = self.batch_size
+        return {
+            "actor": Rows(forward=2 * batch, gradient=batch),
+            "critic": Rows(forward=batch + self.num_envs, gradient=self.num_value_steps * batch, final=batch),
+        }
 
     @property
     def hidden(self) -> tuple[int, ...]:

@@ -1,24 +1,16 @@
 """FLOPs of an update, and the machine's best rate for them: the limit that times are compared with."""
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+
+from benchback.measure.flops import gradient_flops
 
 OBSERVATION_SIZE, NUM_ACTIONS = 4, 2
 """Sizes of CartPole, the environment of all operations."""
 
 
 def update_flops(batch: int, hidden: Sequence[int], inputs: int = OBSERVATION_SIZE, actions: int = NUM_ACTIONS) -> int:
-    """Floating-point operations in the matrix products of one gradient step of actor and critic.
-
-    A layer of n rows costs 2 n i o forward, the same for the gradient of its weights, and the same again for that of
-    its input, which the first layer does not need. Activations, loss and optimiser are left out.
-    """
-    total = 0
-    for outputs in (actions, 1):
-        first, *others = pairwise((inputs, *hidden, outputs))
-        total += 2 * 2 * batch * first[0] * first[1]
-        total += sum(3 * 2 * batch * i * o for i, o in others)
-    return total
+    """FLOPs in the matrix products of one gradient step of actor and critic."""
+    return sum(gradient_flops(batch, (inputs, *hidden, outputs)) for outputs in (actions, 1))
 
 
 def matmul_flops(batch: int, width: int) -> int:

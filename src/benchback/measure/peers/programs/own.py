@@ -7,7 +7,8 @@ from typing import Any
 from measuring import main, time_after_warm_up, time_twice  # pyright: ignore[reportMissingImports]
 
 from benchback.agent import start
-from benchback.measure.micro.work import matmul_flops, product, update_flops
+from benchback.measure.flops import gradient_flops, layer_sizes
+from benchback.measure.micro.work import matmul_flops, product
 from benchback.measure.micro.worker import sample_s
 from benchback.run import Run, build
 from benchback.train import advance
@@ -36,10 +37,9 @@ def measure(work: SimpleNamespace, options: dict[str, str]) -> dict[str, Any]:
 
 def arithmetic(agent: Any, run: Run, times: dict[str, Any]) -> dict[str, float]:
     """Operations per second in the matrix products of all updates, and those of the same products by themselves."""
-    weights = agent.export(start(agent, 0))
-    inputs, actions = weights["actor/0/kernel"].shape[0], weights["actor/2/kernel"].shape[1]
+    sizes = layer_sizes(agent.export(start(agent, 0)))
     rows = run.config.batch_size // run.config.num_minibatches
-    per_step = update_flops(1, run.config.hidden, inputs, actions) * run.config.num_epochs
+    per_step = sum(gradient_flops(run.config.num_epochs, widths) for widths in sizes.values())
     product_s = sample_s(product(rows, run.config.hidden[-1]), PRODUCT_S)
     return {
         "flops_per_s": per_step * times["env_steps"] / times["steady_s"],

@@ -1,0 +1,84 @@
+"""FLOPs in the matrix products of networks: what an iteration evaluates, and what its gradient steps cost.
+
+Activations, losses, optimisers and environments are left out: they are not products of matrices.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from benchback.agent import Weights, networks
+from benchback.algorithms.fields import Rows
+
+Sizes = Sequence[int]
+"""Widths of a network's layers, from its inputs to its outputs."""
+
+
+def forward_flops(rows: int, sizes: Sizes) -> int:
+    """Of the output: a layer of n rows costs 2 n i o."""
+    return sum(2 * rows * i * o for i, o in pairwise(sizes))
+
+
+def gradient_flops(rows: int, sizes: Sizes) -> int:
+    """Of a gradient step: the output, the gradients of the weights and those of the layers' inputs.
+
+    Each of the three costs as much as the output, but the first layer needs no gradient of its input.
+    """
+    return 3 * forward_flops(rows, sizes) - 2 * rows * sizes[0] * sizes[1]
+
+
+def input_gradient_flops(rows: int, sizes: Sizes) -> int:
+    """Of the output and the gradient of the network's input, its weights being constant."""
+    return 2 * forward_flops(rows, sizes)
+
+
+def layer_sizes(weights: Weights) -> dict[str, tuple[int, ...]]:
+    """Network -> widths of its layers, from canonical weights such as `actor/0/kernel`."""
+    shapes: dict[str, dict[int, tuple[int, ...]]] = {}
+    for name, array in networks(weights).items():
+        network, _, layer = name.removesuffix("/kernel").partition("/")
+        if name.endswith("/kernel"):
+            shapes.setdefault(network, {})[int(layer)] = array.shape
+    return {name: (kernels[0][0], *(kernels[i][1] for i in sorted(kernels))) for name, kernels in shapes.items()}
+
+
+def work_ledger(rows: Mapping[str, Rows], sizes: Mapping[str, Sizes], *, skips: bool) -> dict[str, Any]:
+    """Ledger of the networks' work in an iteration; `skips`: final values are computed only if an episode was cut.
+
+    Skipped rows are in none of the counts.
+    """
+    final = {name: 0 if skips else found.final for name, found in rows.items()}
+    evaluations = {name: found.forward + final[name] for name, found in rows.items()}
+    steps = (
+        gradient_flops(found.gradient, sizes[name]) + input_gradient_flops(found.input_gradient, sizes[name])
+        for name, found in rows.items()
+    )
+    count = sum(found.final for found in rows.values())
+    return {
+        "forward_flops": sum(forward_flops(n, sizes[name]) for name, n in evaluations.items()),
+        "gradient_flops": sum(steps),
+        "network_evaluations": evaluations,
+        "final_value_rows": f"{count} {'when truncated' if skips else 'always'}" if count else "none",
+    }
+
+
+@dataclass(frozen=True)
+class ExtraWork:
+    """What a run evaluates in an iteration beyond the leanest of those it is compared with."""
+
+    rows: int
+    """Rows through networks."""
+    share: float
+    """FLOPs of those rows over all FLOPs of the leanest."""
+
+
+def extra_work(ledger: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> ExtraWork | None:
+    """Compared with the ledger of `others` with the fewest FLOPs; None if there is nothing more, or nothing known."""
+    counted = [other for other in others if "forward_flops" in other]
+    if "forward_flops" not in ledger or not counted:
+        return None
+    leanest = min(counted, key=lambda other: other["forward_flops"])
+    more = ledger["forward_flops"] - leanest["forward_flops"]
+    rows = sum(ledger["network_evaluations"].values()) - sum(leanest["network_evaluations"].values())
+    return ExtraWork(rows, more / (leanest["forward_flops"] + leanest["gradient_flops"])) if more else None
