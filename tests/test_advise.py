@@ -156,6 +156,7 @@ def test_break_even_is_where_the_lines_cross() -> None:
     """10 + 0.02 (n - 1) = 4 + 0.05 (n - 1) at n = 201."""
     first, other = line("linen", 10.0, 0.02), line("pytorch", 4.0, 0.05)
     crossing = steps_crossing(first, other, 100)
+    assert crossing.steps is not None
     assert crossing.steps == pytest.approx(20_100)
     assert (crossing.other_ahead, crossing.certain) == ("below", True)
     before, after = (f.training(round(crossing.steps / 100)).value for f in (first, other))
