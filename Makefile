@@ -20,7 +20,7 @@ demo: install  ## PPO on CartPole in all six backends, each run in a process of 
 	$(PY) -m benchback.cli report runs/smoke.sqlite --out runs/smoke-report
 
 test: install  ## the whole fast suite
-	$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(PY) -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 slow: install  ## the tests that the fast suite leaves out: long learning, every environment, every fault at full number
 	$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m slow

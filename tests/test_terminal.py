@@ -14,7 +14,7 @@ from benchback.cli import machines, training
 from benchback.cli.board import Board
 from benchback.cli.planning import PlanFlags, chosen_study
 from benchback.cli.tables import hours
-from benchback.measure import complexity, plan
+from benchback.measure import complexity, machine, plan
 from benchback.measure.record import Attempt
 from benchback.measure.store import create
 from benchback.run import Run
@@ -88,3 +88,10 @@ def test_a_board_counts_failures_and_not_interruptions(tmp_path: Path) -> None:
         assert board.failures == 2
         assert Board(store, as_json=True).failures == 2
         assert board.time_left(5) == Board(store, as_json=True).time_left(5) == "10 s left +- 0 s"
+
+
+@pytest.mark.parametrize(("load", "factor"), [(0.0, 1.0), (1.0, 1.0), (3.0, 2.0)])
+def test_a_plan_takes_longer_while_others_are_busy(load: float, factor: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine.os, "getloadavg", lambda: (load, 9.0, 9.0))
+    monkeypatch.setattr(machine, "allowed_processors", lambda: [0, 1])
+    assert machine.slowdown(1) == factor

@@ -12,12 +12,15 @@ from rich.console import Console
 from benchback.cli.arguments import parse_named
 from benchback.cli.tables import hours, table
 from benchback.errors import InputError
+from benchback.measure import machine
 from benchback.measure import study as studies
 from benchback.measure.plan import TYPICAL_CV, Cost, estimate, minimum_detectable_effect, schedule
 from benchback.measure.record import Cell, Slot
 from benchback.measure.study import Study
 
 SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+NOTICEABLE = 1.1
+"""A slowdown by other programs from which on the plan says so."""
 FEWEST_BLOCKS = 3
 """Blocks of every group that a budget asks for before it adds some where they are needed most."""
 MOST_BLOCKS = 30
@@ -91,11 +94,13 @@ def print_plan(study: Study, cells: Sequence[Cell], slots: Sequence[Slot], cost:
     """Print the configurations in published order, and their cost."""
     paired = study.order == "protocol" and study.min_blocks > 1
     effect = minimum_detectable_effect(study.min_blocks, TYPICAL_CV) if paired else None
+    busy = machine.slowdown(study.threads)
     if as_json:
         entries = [asdict(entry) | {"cell_id": entry.cell.id} for entry in study.entries]
         found = {"study": study.name, "comparable": study.comparable, "order": study.order, "entries": entries}
         found |= {"protocol": "relay" if study.relays else "runs", "budget_s": study.budget_s}
         found |= {"schedule": [asdict(slot) | {"id": slot.id} for slot in slots], "estimate": asdict(cost)}
+        found |= {"seconds_as_busy_as_now": cost.seconds * busy}
         print(json.dumps(found | {"minimum_detectable_effect": effect}, indent=2))
         return
     rows = [
@@ -106,6 +111,8 @@ def print_plan(study: Study, cells: Sequence[Cell], slots: Sequence[Slot], cost:
     print(f"{len(study.entries)} configurations, {len(cells)} cells, {cost.runs} runs (at most {cost.most_runs})")
     spread = f"between {hours(cost.low_s)} and {hours(cost.high_s)}"
     print(f"about {hours(cost.seconds)} ({spread}; at most {hours(cost.most_seconds)} if every group needs all blocks)")
+    if busy > NOTICEABLE:
+        print(f"about {hours(cost.seconds * busy)} if other programs stay as busy as now")
     how = f"order {study.order}, {'relays' if study.relays else 'whole runs'}"
     print(f"about {cost.bytes / 1e6:.1f} MB, {how}" + ("" if study.comparable else ", not comparable"))
     if effect is not None:

@@ -210,6 +210,12 @@ def variables(threads: int, caches: str | Path, device: str = "cpu") -> dict[str
     return inherited | dict.fromkeys(THREADS, str(threads)) | private | place | {"PYTHONDONTWRITEBYTECODE": "1"}
 
 
+def slowdown(threads: int) -> float:
+    """How many times as long work of so many threads takes if others stay as busy as they were in the last minute."""
+    waiting = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    return max(1.0, (waiting + threads) / len(allowed_processors()))
+
+
 def processors(count: int) -> tuple[int, ...]:
     """The processors that workers of `count` threads are pinned to: the last ones, on separate cores if possible.
 
