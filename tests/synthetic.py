@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from benchback.algorithms.fields import Rows
 from benchback.measure import plan
+from benchback.measure.flops import work_ledger
 from benchback.measure.record import Attempt, Cell, Record
 from benchback.measure.store import Lease, Store, create
 from benchback.measure.study import Product, Study, every_mode, variants
@@ -157,4 +159,6 @@ def record_for(cell: Cell, seed: int, shape: Shape, generator: np.random.Generat
     ledger = {"seed": seed, "iterations_per_call": per_call, "env_steps_per_call": steps * per_call, "parameters": 4610}
     ledger |= {"backend": cell.run["backend"], "mode": cell.run["mode"], "unit": cell.run["unit"], "dtype": "float32"}
     ledger |= {"compiles": 2, "host_syncs_per_call": 1, "transfers_per_call": 0, "matmul_precision": "highest"}
+    rows = {"critic": Rows(forward=steps, gradient=10 * steps, final=steps)}
+    ledger |= work_ledger(rows, {"critic": (4, 64, 64, 1)}, skips=cell.run["backend"] != "pytorch")
     return Record(samples, marks, ledger, {"peak_rss_bytes": float(memory.max())})

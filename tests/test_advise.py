@@ -128,6 +128,17 @@ def test_noise_that_all_share_cancels_in_differences() -> None:
     assert ranked[1].forecast.steady.value / ranked[0].forecast.steady.value == pytest.approx(1.05)
 
 
+def test_what_disturbs_now_and_then_is_part_of_the_whole_time() -> None:
+    """Both counted calls of one turn of twelve take ten times as long: on average a call takes 21/12."""
+
+    def seldom(number: int) -> float:
+        return 10.0 if number == 7 else 1.0
+
+    found = [measured(cell(x), relay_record(5.0, s, noise=seldom)) for x, s in (("linen", 0.02), ("nnx", 0.03))]
+    steady = [forecast.steady.value for forecast in forecasts(found, 1)]
+    assert steady == pytest.approx([0.02 * 21 / 12, 0.03 * 21 / 12])
+
+
 def test_candidates_whose_difference_may_be_zero_are_tied() -> None:
     rows = [("linen", 10.0, 0.0200), ("nnx", 10.0, 0.0201), ("pytorch", 10.0, 0.04)]
     ranked = rank([measured(cell(x), relay_record(start, steady)) for x, start, steady in rows], QUESTION)

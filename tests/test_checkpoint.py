@@ -17,6 +17,7 @@ from benchback.algorithms.ppo.loss import Minibatch
 from benchback.checkpoint import Checkpoint, CheckpointError
 from benchback.parity.subject import Subject
 from benchback.run import Run
+from benchback.run_dir import RunDir, open_run
 from benchback.train import train
 
 
@@ -161,3 +162,13 @@ def test_a_checkpoint_of_another_network_is_refused() -> None:
     other = Run(replace(TINY, hidden_sizes=(16,)), backend="purejax")
     with pytest.raises(CheckpointError, match="same env and hidden sizes"):
         next(train(other, theirs))
+
+
+@pytest.mark.parametrize(("name", "gradients"), [("linen", "reordered"), ("pytorch", "framework")])
+def test_a_run_from_before_there_was_a_choice_of_gradients_goes_on_as_it_was(
+    name: str, gradients: str, tmp_path: Path
+) -> None:
+    stored = {field: x for field, x in tiny_run(name).to_dict().items() if field != "gradients"}
+    checkpoint.write(RunDir(tmp_path).checkpoint, Checkpoint({}, 2, stored))
+    _, found = open_run(tmp_path)
+    assert Run.from_dict(found.run).gradients == gradients

@@ -152,6 +152,16 @@ def test_every_section_has_something_and_every_figure_a_caption(source: Source) 
     assert all(len(figure.caption) > 30 and figure.columns for figure in figures)
 
 
+def test_the_ledger_says_who_evaluates_more_rows(tables: dict[str, pl.DataFrame]) -> None:
+    """Ten gradient steps of two to three passes each, and one evaluation, which PyTorch does twice."""
+    rows = tables["ledger"].filter(pl.col("env").str.contains("CartPole") & (pl.col("model") == "small"))
+    extra = {row["variant"].split("/")[0]: row["extra_work"] for row in rows.iter_rows(named=True)}
+    assert extra["linen"] == "none"
+    assert extra["pytorch"] == f"{32 * 256} more rows (3.3 % more FLOPs)"
+    final = {row["variant"].split("/")[0]: row["final_value_rows"] for row in rows.iter_rows(named=True)}
+    assert (final["linen"], final["pytorch"]) == (f"{32 * 256} when truncated", f"{32 * 256} always")
+
+
 def test_columns_of_tables_are_there(source: Source, tables: dict[str, pl.DataFrame]) -> None:
     for figure in charts_of(source):
         table = rows_of(figure, tables[figure.data])

@@ -30,7 +30,15 @@ from benchback.measure.verify import verify
 
 WRITER = Path(__file__).with_name("store_writer.py")
 CAMPAIGN = {"study": {"name": "smoke"}, "note": "a note", "order": "protocol", "fingerprint": {"cpu": "x"}}
-RUN = {"algorithm": "ppo", "env": "gymnax/CartPole-v1", "mode": "jit", "unit": "phase", "chunk": 10, "num_envs": 4}
+RUN = {
+    "algorithm": "ppo",
+    "env": "gymnax/CartPole-v1",
+    "mode": "jit",
+    "unit": "phase",
+    "chunk": 10,
+    "num_envs": 4,
+    "gradients": "framework",
+}
 CELLS = [Cell(RUN | {"backend": backend}) for backend in ("linen", "nnx")]
 
 

@@ -139,7 +139,16 @@ def test_wrong_addresses_name_the_remedy(wanted: dict[str, int], message: str) -
 
 
 def test_studies_that_come_with_the_package() -> None:
-    assert names() == ["algorithms", "backends", "benchback_rl", "compile_modes", "environments", "fused", "hour", "smoke"]
+    assert names() == [
+        "algorithms",
+        "backends",
+        "benchback_rl",
+        "compile_modes",
+        "environments",
+        "fused",
+        "hour",
+        "smoke",
+    ]
     assert {name: len(load(name).entries) for name in names()} == {
         "smoke": 6,
         "benchback_rl": 231,
@@ -148,6 +157,7 @@ def test_studies_that_come_with_the_package() -> None:
         "environments": 4 * 3 + 3 * 2,
         "algorithms": 4 * 6,
         "fused": 5,
+        "hour": 4 * 3 * 6,
     }
 
 

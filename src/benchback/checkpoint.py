@@ -19,7 +19,6 @@ from safetensors.numpy import load, save
 
 from benchback.agent import Weights
 from benchback.errors import InputError
-from benchback.registry import stored_gradients
 
 FORMAT = "benchback-checkpoint"
 VERSION = 1
@@ -92,8 +91,7 @@ def read(path: Path) -> Checkpoint:
         raise CheckpointError(f"{path}: damaged ({error}); use an earlier copy") from None
     if _digest(header, weights) != header.get("sha256"):
         raise CheckpointError(f"{path}: damaged (checksum differs); use an earlier copy")
-    run = json.loads(header["run"])
-    return Checkpoint(weights, int(header["iteration"]), run | {"gradients": stored_gradients(run)})
+    return Checkpoint(weights, int(header["iteration"]), json.loads(header["run"]))
 
 
 def _header(path: Path, data: bytes) -> dict[str, str]:

@@ -7,7 +7,7 @@ known and the checkpoint is replaced atomically: a crash loses at most the itera
 import csv
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import yaml
 from benchback import checkpoint
 from benchback.checkpoint import Checkpoint
 from benchback.errors import InputError
+from benchback.registry import stored_gradients
 from benchback.run import Run
 from benchback.train import Progress, train
 
@@ -82,7 +83,8 @@ def open_run(path: Path) -> tuple[RunDir, Checkpoint]:
     folder = RunDir(path)
     if not path.is_dir():
         raise InputError(f"{path} is not a run folder; give one that `benchback train` wrote")
-    return folder, checkpoint.read(folder.checkpoint)
+    found = checkpoint.read(folder.checkpoint)
+    return folder, replace(found, run=found.run | {"gradients": stored_gradients(found.run)})
 
 
 def reopen(path: Path, at: Checkpoint) -> tuple[RunDir, float]:

@@ -136,12 +136,12 @@ def _circumstances(answer: Answer) -> list[str]:
 
 
 def _steps_remarks(answer: Answer) -> list[str]:
-    """The crossings nearest to the steps asked about, on either side."""
+    """The certain crossings nearest to the steps asked about, on either side."""
     asked = answer.question.steps
-    found = [x for x in answer.crossings if x.steps is not None]
+    found = [x for x in answer.crossings if x.steps is not None and x.certain]
     nearest = sorted(found, key=lambda x: abs(math.log((x.steps or 1.0) / asked)))[:MOST_CROSSINGS]
     if not nearest:
-        return ["Steps: the choice is the same for any number of steps."]
+        return ["Steps: as far as can be told, the choice is the same for any number of steps."]
     return [steps_text(x, answer.best.forecast.cell) for x in nearest]
 
 
@@ -149,8 +149,7 @@ def steps_text(crossing: StepsCrossing, first: Cell) -> str:
     """`Steps: below 1.2 million steps PyTorch, compile is faster than Flax Linen, jit.`"""
     if crossing.steps is None:
         return f"Steps: {name(crossing.other)} is never faster than {name(first)}."
-    doubt = "" if crossing.certain else " (uncertain)"
-    where = f"{crossing.other_ahead} about {count_text(crossing.steps)} steps{doubt}"
+    where = f"{crossing.other_ahead} about {count_text(crossing.steps)} steps"
     return f"Steps: {where} {name(crossing.other)} is faster than {name(first)}."
 
 

@@ -3,14 +3,16 @@
 A training takes its first call (start, imports, compiling), its warm-up as measured, then steady iterations. Relative
 standard errors are added in squares: of a median within a relay, half of its distribution-free interval over 1.96;
 between processes, the spread of relays, to which an assumed one counts as one more observation. So a single relay has
-the assumed spread: 10 % for a start, 1 % for a steady iteration. Intervals are 95 %, and hold while the machine is as
-busy as it was.
+the assumed spread: 10 % for a start, 1 % for a steady iteration. Medians leave out what disturbs a machine now and
+then; a whole training does not, so they are raised by the mean over the median of the calls, one factor for all
+candidates. Intervals are 95 %, and hold while the machine is as busy as it was.
 """
 
 import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from benchback import stats
 from benchback.measure.metrics import run_turns
@@ -58,6 +60,8 @@ class Timing:
     peak_bytes: float
     cold: bool
     """Whether it compiled its programs; else it loaded them."""
+    disturbed: float = 1.0
+    """Mean over median of the counted calls."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +150,15 @@ def timing_of(record: Record) -> Timing | None:
         record.ledger["iterations_per_call"],
         record.memory["peak_rss_bytes"],
         not record.ledger.get("cached_files_before", 0),
+        _disturbed(record.samples["total_s"], rounds),
     )
+
+
+def _disturbed(total_s: Sequence[float | None], rounds: Sequence[float | None]) -> float:
+    """Mean over median of the calls in turns but the first of each; 1 where turns have one call."""
+    later = zip(total_s[1:], pairwise(rounds), strict=True)
+    counted = [x for x, (before, place) in later if x is not None and place and before == place]
+    return statistics.fmean(counted) / statistics.median(counted) if counted else 1.0
 
 
 def forecasts(measured: Sequence[Measured], seeds: int) -> list[Forecast]:
@@ -156,7 +168,7 @@ def forecasts(measured: Sequence[Measured], seeds: int) -> list[Forecast]:
     everybody cancels in their differences.
     """
     reference = reference_of(measured)
-    level = level_of(reference, seeds)
+    level = disturbed_level(measured, level_of(reference, seeds))
     return [_forecast(x, _steady(x, reference, level, seeds), seeds) for x in measured]
 
 
@@ -174,6 +186,13 @@ def level_of(measured: Measured, seeds: int) -> Level:
     """Logarithm of its seconds of an iteration, by its own turns."""
     logs = [[math.log(x) for x in timing.turns.values()] for timing in measured.relays.values()]
     return pooled(logs, PROCESS_SPREAD, seeds)
+
+
+def disturbed_level(measured: Sequence[Measured], level: Level) -> Level:
+    """The level raised by what disturbs the machine now and then: the mean over all candidates and relays."""
+    logs = [math.log(timing.disturbed) for x in measured for timing in x.relays.values()]
+    error = statistics.stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else 0.0
+    return Level(level.log + statistics.fmean(logs), math.hypot(level.error, error))
 
 
 def log_ratio(a: Measured, b: Measured, seeds: int) -> Level | None:
@@ -202,7 +221,7 @@ def _steady(measured: Measured, reference: Measured, level: Level, seeds: int) -
         return _quantity(level)
     ratio = log_ratio(measured, reference, seeds)
     if ratio is None:
-        return _quantity(level_of(measured, seeds))
+        return _quantity(disturbed_level([measured], level_of(measured, seeds)))
     return _quantity(Level(level.log + ratio.log, math.hypot(level.error, ratio.error)))
 
 

@@ -114,7 +114,7 @@ def watching() -> Iterator[Callable[[str, float, float], None]]:
     columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[left]}")
     console = Console(stderr=True)
     # No refreshing thread: it would wake up during timed regions.
-    with Progress(*columns, console=console, auto_refresh=False) as bar:
+    with Progress(*columns, console=console, auto_refresh=False, disable=not console.is_terminal) as bar:
         task = bar.add_task("starting", total=None, left="")
 
         def show(what: str, spent_s: float, budget_s: float) -> None:

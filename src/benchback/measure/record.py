@@ -7,8 +7,6 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
-from benchback import registry
-from benchback.agent import Gradients
 from benchback.envs.names import CONTINUOUS, GYMNAX
 
 Timing = Literal["async", "sync"]
@@ -94,10 +92,15 @@ class Cell:
             (run["algorithm"], run["backend"], run["mode"], run["unit"], "mlp", run["dtype"], self.gradients)
         )
 
-    @property
-    def gradients(self) -> Gradients:
+    @cached_property
+    def gradients(self) -> str:
         """How gradients are computed; cells from before there was a choice reordered them where they could."""
-        return registry.stored_gradients(self.run)
+        if "gradients" in self.run:
+            return self.run["gradients"]
+        # The registry imports NumPy, which a coordinator that only opens stores does without.
+        from benchback.registry import stored_gradients
+
+        return stored_gradients(self.run)
 
     @property
     def unit(self) -> str:

@@ -17,6 +17,8 @@ from benchback.measure.relay import LONGEST_TURN_S, Failed, Legs, Pace, Relay, R
 FEWEST_STARTED = 2
 """Candidates that are started even if time is short."""
 START_LIMIT_S = 600.0
+LEAST_ROUNDS_S = 5.0
+"""Seconds of the rounds even if the starts took longer than they should: without rounds they were for nothing."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,9 @@ class Trials(Legs):
                 self.start_all(stack, Path(folder) / "weights.safetensors", began + start_by_s)
                 pace = self.relay.pace
                 left_s = began + start_by_s + pace.relay_s - time.monotonic()
-                self.relay = replace(self.relay, pace=replace(pace, relay_s=max(0.0, min(pace.relay_s, left_s))))
+                self.relay = replace(
+                    self.relay, pace=replace(pace, relay_s=max(LEAST_ROUNDS_S, min(pace.relay_s, left_s)))
+                )
                 if self.runners:
                     self.take_turns(list(self.runners.values()))
             except Interrupted:

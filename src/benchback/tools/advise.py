@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from benchback.analysis.advice import Answer, Ranked, Skipped, families, rank, size_crossing, steps_crossings
-from benchback.analysis.prediction import Measured, Timing, own_median, timing_of
+from benchback.analysis.prediction import Measured, Timing, forecasts, own_median, timing_of
 from benchback.errors import InputError
 from benchback.measure import machine
 from benchback.measure.candidates import (
@@ -234,7 +234,7 @@ def answer_of(chosen: Candidates, found: Findings, question: Question) -> Answer
 def sizes_of(found: Findings, ranked: Sequence[Ranked]) -> dict[str, tuple[Cell, float]]:
     """Cell id -> the same candidate with another network, and its seconds of an iteration, where both are known."""
     other = {row.forecast.cell.id: resized(row.forecast.cell) for row in ranked}
-    known = {x.cell.id: own_median(x) for x in found.measured(list(other.values()))}
+    known = {x.cell.id: forecasts([x], 1)[0].steady.value for x in found.measured(list(other.values()))}
     return {id: (cell, known[cell.id]) for id, cell in other.items() if cell.id in known}
 
 

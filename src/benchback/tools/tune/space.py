@@ -14,7 +14,7 @@ import numpy as np
 
 from benchback import registry
 from benchback.errors import InputError
-from benchback.measure.study import NAME
+from benchback.measure.study_checks import NAME
 from benchback.run import Run
 from benchback.run_dir import read_config
 
