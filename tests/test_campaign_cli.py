@@ -279,7 +279,7 @@ def test_interrupting_a_real_campaign_leaves_nothing_running(
         cwd=tmp_path,
         env=os.environ | {"BENCHBACK_CACHE": str(tmp_path / "cache")},
     )
-    word = {"parity": "benchback.measure.parity_worker", "run": "benchback.measure.worker"}[during]
+    word = {"parity": "benchback.measure.parity_worker", "run": "benchback.measure.relay_worker"}[during]
     child = until(lambda: child_with(process, word))
     begun = time.monotonic()
     for _ in range(2):
