@@ -22,7 +22,8 @@ from benchback.analysis.advice import (
 )
 from benchback.analysis.advice_wording import record_of, remarks, seconds_text, sentence, table_rows
 from benchback.analysis.prediction import Forecast, Measured, Quantity, forecasts, pooled, timing_of
-from benchback.cli.advising import AdviseFlags, answer_table, duration, question_of
+from benchback.cli.advising import AdviseFlags, answer_table, question_of
+from benchback.cli.arguments import seconds_of
 from benchback.errors import InputError
 from benchback.measure.candidates import Question, candidates, cell_of, resized, with_hidden
 from benchback.measure.cost import iteration_flops
@@ -422,10 +423,10 @@ def test_nonsense_is_refused_with_a_remedy(flags: dict[str, Any], message: str) 
 
 
 def test_durations_are_read_with_their_units() -> None:
-    assert [duration(text) for text in ("90s", "3m", "1h", "45", "1.5m")] == [90, 180, 3600, 45, 90]
+    assert [seconds_of(text) for text in ("90s", "3m", "1h", "1.5m")] == [90, 180, 3600, 90]
     for text in ("", "3 m", "0s", "m", "-1m", "3d"):
-        with pytest.raises(InputError, match="no duration"):
-            duration(text)
+        with pytest.raises(InputError, match="must be a time"):
+            seconds_of(text)
 
 
 def test_a_question_has_one_group_of_candidates_each_backend_in_its_best_mode() -> None:

@@ -1,7 +1,6 @@
 """`benchback advise`: which backend to choose for a project, measured here and now."""
 
 import json
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
 from benchback import registry
-from benchback.cli.arguments import on_stop, parse
+from benchback.cli.arguments import on_stop, parse, seconds_of
 from benchback.cli.tables import hours, jsonable
 from benchback.errors import InputError
 
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from benchback.analysis.advice import Answer
     from benchback.measure.candidates import Question
 
-UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 NOT_ASKED = ("backend", "mode", "unit", "chunk", "seed", "num_iterations")
 """Fields of a run that the answer chooses, or that follow from the steps."""
 
@@ -66,7 +64,7 @@ def advise(arguments: list[str]) -> int:
     from benchback.tools.advise import Hooks, advise
 
     flags = parse(AdviseFlags, arguments, "advise")
-    question, budget_s = question_of(flags), duration(flags.budget)
+    question, budget_s = question_of(flags), seconds_of(flags.budget)
     stop = on_stop()
     with trials() as run_trial, watching() as progress:
         answer = advise(question, budget_s, Hooks(run_trial, stop, progress=progress))
@@ -98,14 +96,6 @@ def question_of(flags: AdviseFlags) -> "Question":
     if not 1 <= flags.steps < 1e15:
         raise InputError(f"steps={flags.steps:g} must be at least 1 and less than 1e15, e.g. 1e7")
     return Question(fields, round(flags.steps), flags.seeds, backends, flags.threads, flags.device)
-
-
-def duration(text: str) -> float:
-    """Seconds of `90s`, `3m` or `1h`."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text)
-    if not found or not float(found[1]):
-        raise InputError(f"budget={text} is no duration; write e.g. 90s, 3m or 1h")
-    return float(found[1]) * UNITS[found[2]]
 
 
 @contextmanager

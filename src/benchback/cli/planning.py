@@ -1,7 +1,6 @@
 """`benchback plan`: what a study would run, in which order, and what it would take."""
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Literal
@@ -9,7 +8,7 @@ from typing import Annotated, Any, Literal
 import tyro
 from rich.console import Console
 
-from benchback.cli.arguments import parse_named
+from benchback.cli.arguments import parse_named, seconds_of
 from benchback.cli.tables import hours, table
 from benchback.errors import InputError
 from benchback.measure import machine
@@ -18,7 +17,6 @@ from benchback.measure.plan import TYPICAL_CV, Cost, estimate, minimum_detectabl
 from benchback.measure.record import Cell, Slot
 from benchback.measure.study import Study
 
-SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 NOTICEABLE = 1.1
 """A slowdown by other programs from which on the plan says so."""
 FEWEST_BLOCKS = 3
@@ -77,11 +75,11 @@ def within(study: Study, flags: PlanFlags) -> dict[str, Any]:
     """The fields of a study that make it keep to the budget."""
     if flags.blocks is not None:
         raise InputError("--budget chooses the number of blocks; leave out --blocks, or --budget")
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", flags.budget or "")
-    seconds = float(found[1]) * SECONDS[found[2]] if found else 0.0
-    if not seconds:
-        raise InputError(f"--budget {flags.budget} must be a time greater than 0 with its unit, e.g. 90s, 5m or 1h")
-    return {"budget_s": seconds, "min_blocks": min(study.min_blocks, FEWEST_BLOCKS), "max_blocks": MOST_BLOCKS}
+    return {
+        "budget_s": seconds_of(flags.budget or ""),
+        "min_blocks": min(study.min_blocks, FEWEST_BLOCKS),
+        "max_blocks": MOST_BLOCKS,
+    }
 
 
 def plan(arguments: list[str]) -> int:
