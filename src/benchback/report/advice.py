@@ -9,7 +9,7 @@ import polars as pl
 
 from benchback.analysis.advice import Answer, Ranked
 from benchback.analysis.advice_wording import COLUMNS, count_text, name, remarks, sentence, table_rows, title
-from benchback.report.chart import WIDTH, chart, colour, log, tips, with_data
+from benchback.report.chart import WIDTH, chart, colour, log, tips, with_data, with_params
 from benchback.report.drawing import draw
 from benchback.report.page import ASSETS
 
@@ -84,7 +84,7 @@ def specification(answer: Answer) -> dict[str, Any]:
     ]
     made = alt.layer(*layers).properties(width=WIDTH, height=HEIGHT).to_dict(validate=False)
     made.pop("datasets", None)
-    return with_data(made, "advice", pl.DataFrame(chart_rows(answer)))
+    return with_data(with_params(made, {}), "advice", pl.DataFrame(chart_rows(answer)))
 
 
 def chart_rows(answer: Answer) -> list[dict[str, Any]]:

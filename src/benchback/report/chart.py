@@ -140,11 +140,16 @@ def specification(figure: Figure, orders: Mapping[str, list[str]], names: Mappin
     """
     made = figure.chart.to_dict(validate=False)
     made.pop("datasets", None)
+    _put_in_order(made, orders)
+    return with_params(made, names)
+
+
+def with_params(made: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """A specification with the parameters that charts refer to; see `specification`."""
     titles = {name: spec.title for name, spec in BACKENDS.items()}
     given = {"narrow": False, "names": dict(names), "titles": titles}
-    made["params"] = [*made.get("params", []), *({"name": name, "value": value} for name, value in given.items())]
-    _put_in_order(made, orders)
-    return made
+    params = [*made.get("params", []), *({"name": name, "value": value} for name, value in given.items())]
+    return made | {"params": params}
 
 
 def _put_in_order(part: Any, orders: Mapping[str, list[str]]) -> None:
