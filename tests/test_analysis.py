@@ -15,13 +15,14 @@ from benchback.analysis.proofs import parity_verdict
 from benchback.analysis.reader import accepted_attempts, read, stored_attempts
 from benchback.analysis.reasons import Deviates, LedgersDiffer, ParityNotProven
 from benchback.analysis.summary import variant_rows
-from benchback.measure.metrics import METRICS, Failed, NotRun, PhasesNotTimed
+from benchback.measure.metrics import METRICS, CachesNotEmpty, Failed, NotRun, PhasesNotTimed
 from benchback.measure.store import Store, open_store
 from benchback.stats import (
     Comparison,
     Gap,
     Missing,
     NoBreakEven,
+    NoCommonRound,
     NotPositive,
     NoVerdict,
     TooFewValues,
@@ -61,6 +62,8 @@ WORDS: dict[Missing, str] = {
     Failed("signal", "ended by SIGSEGV"): "signal: ended by SIGSEGV",
     PhasesNotTimed(): "phases are timed in unit phase with sync timing only",
     ParityNotProven("ppo/nnx/split", "fail"): "parity of ppo/nnx/split: fail",
+    NoCommonRound(2): "2 common rounds are too few for a ratio",
+    CachesNotEmpty(7): "it loaded 7 compiled programs instead of compiling",
     Deviates("value_loss", 1, 0.25): "did not compute the same: value loss of iteration 2 deviates by 25.0%",
     LedgersDiffer(("dtype", "parameters")): "ledgers differ in dtype, parameters",
     NotPositive(0.0): "0.0 is no positive number",

@@ -336,7 +336,7 @@ def _mean(backend: str, case: cases.Case) -> np.ndarray:
 
 def tanh_layers(right: Any) -> Any:
     """tanh for relu."""
-    return lambda layers, x, activation: right(layers, x, "tanh")
+    return lambda layers, x, activation, *rest: right(layers, x, "tanh", *rest)
 
 
 def tanh_module(right: Any) -> Any:

@@ -350,7 +350,7 @@ def test_mistake_is_caught(mistake: str, backend: str, monkeypatch: pytest.Monke
 
 
 def wrong_critic(right: Any) -> Any:
-    return lambda params, obs, action, tower="critic2": right(params, obs, action, tower)
+    return lambda params, obs, action, tower="critic2", *rest: right(params, obs, action, tower, *rest)
 
 
 def wrong_critic_of_module(right: Any) -> Any:
@@ -371,7 +371,7 @@ def test_actor_that_follows_the_second_critic_is_caught(
 
 
 def tanh_layers(right: Any) -> Any:
-    return lambda layers, x, activation: right(layers, x, "tanh")
+    return lambda layers, x, activation, *rest: right(layers, x, "tanh", *rest)
 
 
 def tanh_module(right: Any) -> Any:

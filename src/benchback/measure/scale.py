@@ -51,7 +51,8 @@ def study_for(
     if not products:
         raise InputError(f"largest={largest} leaves no value on any axis; choose a larger one")
     options = {"timeout_s": TIMEOUT_S, "aa": False, "rerun_noisy": False}
-    return Study(name="scale", products=tuple(products), min_blocks=blocks, max_blocks=blocks, **options)
+    # Cells do different work: there is nobody to take turns with.
+    return Study("scale", tuple(products), min_blocks=blocks, max_blocks=blocks, protocol="runs", **options)
 
 
 def points_on(axis: str, backends: Sequence[str], largest: int | None) -> list[tuple[str, int]]:

@@ -18,6 +18,8 @@ from typing import Any
 
 from benchback.measure.record import Cell, Record
 
+MOST_LATE = 0.2
+"""Share of the pieces of a training after which reading its results may be late."""
 CACHES = ("JAX_COMPILATION_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 
 
@@ -84,6 +86,7 @@ class Training:
         from benchback.run import Run, environment
 
         self.job, self.marks, self.samples = job, {}, {}
+        self.pieces, self.late = 0, []
         self.mark("started")
         self.caches_before = cached_files()
         self.run = run = Run.from_dict({**job.cell.run, "gradients": job.cell.gradients, "seed": job.seed})
@@ -117,17 +120,26 @@ class Training:
             self.agent, self.backend, self.state, calls, self.job.cell.timing, first_done
         )
         self.mark("finished")
-        clock.check_finished(self.backend, metrics[-1], tape)
+        try:
+            clock.check_finished(self.backend, metrics[-1], tape)
+        except clock.Unsynchronised as late:
+            self.late.append(late)
         found = asdict(tape) | per_call(self.backend.fetch(metrics))
         found |= {name: [place] * calls for name, place in places.items()}
         for name, values in found.items():
             self.samples.setdefault(name, []).extend(values)
+        self.pieces += 1
         return tape.total_s
 
     def record(self) -> Record:
-        """What was measured so far."""
+        """What was measured so far; raises Unsynchronised if results were late after more than every fifth piece.
+
+        On a busy machine a read is late now and then; a backend that does not wait for its device is late every time.
+        """
         from benchback.measure import clock
 
+        if len(self.late) > MOST_LATE * self.pieces:
+            raise self.late[-1]
         kept = {name: [_finite(x) for x in values] for name, values in self.samples.items() if values}
         memory = {"peak_rss_bytes": float(clock.peak_bytes())} | device_memory(self.run.framework)
         return Record(kept, dict(self.marks), self.ledger(), memory)

@@ -15,6 +15,7 @@ from benchback.tools.tune.space import Space, points
 def study_of(space: Space, seed: int, *, scale: float = 1.0, threads: int = 1, timeout_s: float = 1800.0) -> Study:
     """The study that runs every point with every seed; what cannot run is refused here."""
     found = Study(
+        protocol="runs",  # what counts is the return of a whole training
         name=f"tune-{space.name}"[:64],
         description=space.description,
         products=(Product(axes={"point": points(space, seed)}, label="points", fixed=space.base),),
