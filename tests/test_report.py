@@ -189,7 +189,7 @@ def with_work(source: Source, counts: dict[str, float]) -> Source:
     for run in source.runs:
         backend = run.cell.run["backend"]
         if run.sampled and backend in counts:
-            ledger = run.sampled.ledger | {"forward_flops": counts[backend], "gradient_flops": 3e9}
+            ledger = {**run.sampled.ledger, "forward_flops": counts[backend], "gradient_flops": 3e9}
             run = replace(run, sampled=replace(run.sampled, ledger=ledger))
         runs.append(run)
     return replace(source, runs=tuple(runs))
