@@ -111,7 +111,8 @@ def test_a_runner_that_always_fails_is_given_up_and_the_others_complete_without_
     with open_store(path, readonly=True) as store:
         assert (store.progress().ok, store.progress().failed) == (SLOTS - 2, 2)
     assert verify(path) == []
-    assert not psutil.Process().children()
+    # Earlier tests in this process may have left ended children that nobody has waited for.
+    assert not [x for x in psutil.Process().children() if x.status() != psutil.STATUS_ZOMBIE]
 
 
 # Coordinators that are killed, asked to stop, late, or several.
