@@ -17,6 +17,7 @@ from benchback.analysis.reasons import Deviates, LedgersDiffer, ParityNotProven
 from benchback.analysis.summary import variant_rows
 from benchback.measure.metrics import METRICS, CachesNotEmpty, Failed, NotRun, PhasesNotTimed
 from benchback.measure.store import Store, open_store
+from benchback.measure.verify import disagreements
 from benchback.stats import (
     Comparison,
     Gap,
@@ -195,3 +196,9 @@ def test_medians_of_a_group_are_those_of_its_runs(store: Store) -> None:
 def test_an_export_and_a_report_count_the_same_runs(store: Store, tmp_path: Path) -> None:
     runs, _ = export(store, tmp_path, "csv")
     assert len(runs.read_text().splitlines()) == 1 + len(read(store).attempts)
+
+
+def test_whether_there_were_cached_programs_counts_and_not_how_many() -> None:
+    assert not disagreements({"a": {"cached_files_before": 3}, "b": {"cached_files_before": 63}})
+    (found,) = disagreements({"a": {"cached_files_before": 0}, "b": {"cached_files_before": 63}})
+    assert found.field == "caches_empty"

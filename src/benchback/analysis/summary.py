@@ -34,6 +34,7 @@ def median(values: Iterable[Measured | None]) -> float | None:
 
 def _compile_s(cell: Cell, outcomes: Iterable[Outcome], steady_s: float) -> float | None:
     """What the first call takes beyond a steady one; where nothing is steady, all of it."""
-    first_s = median(outcome.first_call_s for outcome in outcomes)
+    compiled = [outcome for outcome in outcomes if not outcome.ledger.get("cached_files_before")]
+    first_s = median(outcome.first_call_s for outcome in compiled)
     iterations = cell.run["chunk"] if cell.run["unit"] == "chunk" else 1
     return None if first_s is None else first_s - steady_s * iterations

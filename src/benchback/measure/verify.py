@@ -150,6 +150,9 @@ def _work(ledger: Mapping[str, Any]) -> dict[str, Any]:
     work = {name: x for name, x in ledger.items() if name not in COMPARED}
     if "calls" in work:
         work["iterations"] = work.pop("calls") * length
+    if "cached_files_before" in work:
+        # Frameworks keep different numbers of files; what counts is whether there was anything to load.
+        work["caches_empty"] = not work.pop("cached_files_before")
     if "env_steps_per_call" in work:
         work["env_steps_per_iteration"] = work.pop("env_steps_per_call") / length
     return work
