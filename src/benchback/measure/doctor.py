@@ -24,7 +24,7 @@ STILL = 0.02
 FEWEST_BLOCKS, MOST_BLOCKS = 5, 30
 """Blocks with which a comparison begins, and after which it ends whatever its precision."""
 ROUNDS = 10
-"""Pairs of turns in a block; their trimmed mean is the block's ratio."""
+"""Pairs of turns in a block, from which its one ratio is made."""
 FEWEST_PAIRS = 5
 """Pairs of which the lowest and the highest can be left out."""
 FINEST, COARSEST = 0.001, 1.0
