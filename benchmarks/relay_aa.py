@@ -21,7 +21,7 @@ from benchback import stats
 from benchback.measure import study
 from benchback.measure.metrics import run_turns
 from benchback.measure.record import Cell, Record
-from benchback.measure.relay import Pace, relay_launch
+from benchback.measure.relay import Pace, Relay, relay_launch
 
 COPIES = 3
 AT_ONCE = 5
@@ -39,7 +39,7 @@ def main() -> None:
     done = [row for row in rows(flags.out) if row["burn"] == flags.burn]
     with burning(flags.burn), relay_launch(keep_caches=True) as launch:
         for seed in range(len(done), flags.relays):
-            ended = launch(copies(), seed, 300.0, Pace(relay_s=flags.relay_s), lambda: True, lambda text: None)
+            ended = launch(Relay(copies(), seed, 300.0, Pace(relay_s=flags.relay_s), lambda: True))
             turns = [run_turns(Record.from_dict(x.messages[0]["record"]))["steady"] for x in ended.values()]
             ratios = [stats.relay_ratio(a, b) for a, b in combinations(turns, 2)]
             found = {"burn": flags.burn, "ratios": ratios, "rounds": len(turns[0])}

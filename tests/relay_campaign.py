@@ -7,7 +7,7 @@ faults that FOLDER has for them, until it is complete or it is asked to stop.
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from benchback.cli.arguments import on_stop
 from benchback.measure.coordinator import Hooks
 from benchback.measure.process import Ended
 from benchback.measure.record import Cell, Record
-from benchback.measure.relay import Pace, Relay, RelayLaunch, run_relay
+from benchback.measure.relay import Relay, RelayLaunch, run_relay
 
 STUDY = study(gammas=(0.9,), max_blocks=2, aa=False, protocol="relay", turn_s=2 * CALL_S, relay_s=0.6)
 """Two blocks of three variants, six rounds each."""
@@ -26,30 +26,12 @@ STUDY = study(gammas=(0.9,), max_blocks=2, aa=False, protocol="relay", turn_s=2 
 
 def relayed(command: Sequence[str], caches: Path | None = None) -> RelayLaunch:
     """Runs relays of processes that this command starts."""
-
-    def launch(
-        cells: Sequence[Cell],
-        seed: int,
-        timeout_s: float,
-        pace: Pace,
-        tick: Callable[[], bool],
-        show: Callable[[str], None],
-    ) -> dict[str, Ended]:
-        return run_relay(Relay(cells, seed, timeout_s, pace, tick, show, caches, command))
-
-    return launch
+    return lambda relay: run_relay(replace(relay, caches=caches, command=command))
 
 
-def modelled(
-    cells: Sequence[Cell],
-    seed: int,
-    timeout_s: float,
-    pace: Pace,
-    tick: Callable[[], bool],
-    show: Callable[[str], None],
-) -> dict[str, Ended]:
+def modelled(relay: Relay) -> dict[str, Ended]:
     """A relay whose times depend on cell and seed only."""
-    return {cell.id: told(cell, seconds_of(cell, seed), 0.01, seed) for cell in cells}
+    return {cell.id: told(cell, seconds_of(cell, relay.seed), 0.01, relay.seed) for cell in relay.cells}
 
 
 def told(cell: Cell, call_s: float, duration_s: float, seed: int, rounds: int = 4) -> Ended:
@@ -73,9 +55,9 @@ MANY = study(gammas=[0.9 + i / 1000 for i in range(12)], min_blocks=2, max_block
 def share(path: Path) -> None:
     """For one of several coordinators of MANY."""
 
-    def slowly(cells: Sequence[Cell], *rest: object) -> dict[str, Ended]:
+    def slowly(relay: Relay) -> dict[str, Ended]:
         time.sleep(0.01)
-        return modelled(cells, *rest)  # pyright: ignore[reportArgumentType]
+        return modelled(relay)
 
     work(path, hooks(slowly), MANY)
 

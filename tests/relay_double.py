@@ -165,7 +165,7 @@ def main() -> None:
                 die_with(job.coordinator)
                 double = Double(folder, stream, job, request["iterations"])
                 double.misbehave(request)
-                double.note("start", job.launched_s)
+                double.note("start", job.launched_s, writes=request["writes"])
                 write_frame(stream, {"kind": "answer", "call_s": CALL_S, "bytes": 1e8})
                 continue
             assert double is not None

@@ -4,7 +4,6 @@ import itertools
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -25,6 +24,7 @@ from benchback.measure.micro.launch import limit_name, programs_of
 from benchback.measure.micro.operations import HOLLOW, OPERATIONS, Program, hollow, operations, sample_name
 from benchback.measure.micro.summary import rows
 from benchback.measure.micro.work import matmul_flops, update_flops
+from benchback.measure.process import ask as ask_process
 from benchback.measure.process import isolated
 from benchback.measure.record import Slot
 from benchback.measure.store import open_store
@@ -255,9 +255,7 @@ def test_a_real_process_prepares_samples_and_tells_the_limit() -> None:
     with isolated(launch.COMMAND, machine.variables(1, "/tmp")) as listener:
 
         def ask(**request: Any) -> dict[str, Any]:
-            answer = listener.ask(request | {"program": program}, time.monotonic() + 300, lambda: True)
-            assert answer is not None, listener.log_text()
-            return answer
+            return ask_process(listener, request | {"program": program}, 300, lambda: True)
 
         assert set(ask(do="prepare")["compile_s"]) == set(OPERATIONS)
         assert ask(do="sample", operation="forward", duration_s=0.001)["seconds"] > 0

@@ -27,7 +27,8 @@ from benchback.measure import coordinator
 from benchback.measure.coordinator import open_campaign
 from benchback.measure.policy import MAX_FAILED
 from benchback.measure.process import Ended
-from benchback.measure.record import Attempt, Cell
+from benchback.measure.record import Attempt
+from benchback.measure.relay import Relay
 from benchback.measure.results import block_times
 from benchback.measure.stopping import half_width, pair_ratios
 from benchback.measure.store import open_store
@@ -77,6 +78,24 @@ def test_a_block_is_one_relay(unbroken: Path) -> None:
     with open_store(unbroken, readonly=True) as store:
         canaries = Counter((c["block"], c["when"]) for c in store.canaries())
     assert canaries == dict.fromkeys([(block, when) for block in (0, 1) for when in ("before", "after")], 1)
+
+
+def test_starts_are_in_the_order_of_the_schedule_and_pairs_are_with_the_first_cell_of_the_study(path: Path) -> None:
+    """A cell that always started first would pay for the cold file caches of everybody."""
+    seen: list[Relay] = []
+
+    def launch(relay: Relay) -> dict[str, Ended]:
+        seen.append(relay)
+        return modelled(relay)
+
+    assert work(path, hooks(launch), STUDY)
+    with open_store(path, readonly=True) as store:
+        slots = sorted(store.slots(), key=lambda slot: slot.order)
+        scheduled = [[slot.cell for slot in slots if slot.block == block] for block in (0, 1)]
+    orders = [[cell.id for cell in relay.cells] for relay in seen]
+    assert orders == scheduled
+    assert len({order[0] for order in orders}) == 2, "the test shows little: one cell is first in both"
+    assert all(relay.reference == STUDY.cells[0] for relay in seen)
 
 
 # Runners that fail.
@@ -161,7 +180,7 @@ def test_a_relay_that_lost_a_lease_stores_nothing(path: Path) -> None:
     stolen: list[str] = []
     with open_campaign(path, STUDY, fingerprint=MACHINE) as thief:
 
-        def launch(cells: Sequence[Cell], seed: int, *rest: Any) -> dict[str, Ended]:
+        def launch(relay: Relay) -> dict[str, Ended]:
             if not stolen:
                 thief.forget(lambda name: True)
                 lease = thief.lease("thief", 60.0)
@@ -171,7 +190,7 @@ def test_a_relay_that_lost_a_lease_stores_nothing(path: Path) -> None:
             elif len(stolen) == 1:
                 assert list(thief.attempts()) == [], "of the first relay, whose other leases were lost with that one"
                 stolen.append("checked")
-            return modelled(cells, seed, *rest)
+            return modelled(relay)
 
         assert work(path, hooks(launch), STUDY)
         assert [event.kind for event in thief.events()].count("fenced") == 1
@@ -182,8 +201,8 @@ def test_a_relay_that_lost_a_lease_stores_nothing(path: Path) -> None:
 def test_a_full_disk_stores_no_part_of_a_block(path: Path) -> None:
     """Room for one of a block's attempts, but not for all three."""
 
-    def wordy(cells: Sequence[Cell], seed: int, *rest: Any) -> dict[str, Ended]:
-        said = modelled(cells, seed, *rest)
+    def wordy(relay: Relay) -> dict[str, Ended]:
+        said = modelled(relay)
         return {id: replace(x, log=random.Random(id).randbytes(30_000).hex()) for id, x in said.items()}
 
     with open_campaign(path, STUDY, fingerprint=MACHINE) as store:
@@ -259,7 +278,8 @@ class Simulated:
     def clock(self) -> float:
         return self.now_s
 
-    def launch(self, cells: Sequence[Cell], seed: int, *rest: Any) -> dict[str, Ended]:
+    def launch(self, relay: Relay) -> dict[str, Ended]:
+        cells, seed = relay.cells, relay.seed
         self.now_s += 10.0
         self.ran.append(cells[0].group)
         spread = 0.05 if cells[0].run["gamma"] == 0.9 else 0.02

@@ -263,7 +263,7 @@ def test_every_process_has_an_empty_folder_of_its_own_that_is_deleted(tmp_path: 
 
 def test_kept_caches_are_found_by_the_next_relay_of_a_cell(tmp_path: Path) -> None:
     with relay_launch(keep_caches=True, command=give(tmp_path / "folder")) as launch:
-        first, second = (launch(THREE, seed, 300.0, PACE, lambda: True, lambda text: None) for seed in (1, 2))
+        first, second = (launch(Relay(THREE, seed, 300.0, PACE, lambda: True)) for seed in (1, 2))
         folders = {x["caches"] for x in log(tmp_path / "folder")}
         assert len(folders) == 3
     assert not any(os.path.exists(folder) for folder in folders)
@@ -273,6 +273,70 @@ def test_kept_caches_are_found_by_the_next_relay_of_a_cell(tmp_path: Path) -> No
         metrics = run_metrics(record_of(ended))
         assert metrics["cold_start"] == metrics["total"] == CachesNotEmpty(1)
         assert isinstance(metrics["steady"], float)
+
+
+def loaded(folder: Path, *faults: Fault, timeout_s: float = 300.0) -> tuple[dict[str, Ended], list[dict[str, Any]]]:
+    """A relay whose programs an earlier one has compiled, and what its runners noted."""
+    caches = folder / "caches"
+    run(folder / "first", caches=caches)
+    return run(folder / "second", *faults, caches=caches, timeout_s=timeout_s), log(folder / "second")
+
+
+@pytest.fixture
+def pinned(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Who was pinned to which lane, in order, on a machine with two."""
+    found: list[tuple[int, int]] = []
+    monkeypatch.setattr(relays.machine, "lanes", lambda count: 2)
+    monkeypatch.setattr(relays.machine, "pin", lambda pid, count, lane=0: found.append((pid, lane)))
+    return found
+
+
+def test_runners_that_load_their_programs_start_on_all_processors_and_then_run_on_the_usual_ones(
+    tmp_path: Path, pinned: list[tuple[int, int]]
+) -> None:
+    found, noted = loaded(tmp_path)
+    assert [ended.outcome for ended in found.values()] == ["ok"] * 3
+    starts = [x for x in noted if x["what"] == "start"]
+    pids = {x["pid"]: x["name"] for x in starts}
+    first, second, third = [x for x in pinned if x[0] in pids][:3]
+    assert {first[1], second[1]} == {0, 1}, "two at a time, apart"
+    assert third[0] not in (first[0], second[0])
+    last = {pid: lane for pid, lane in pinned if pid in pids}
+    assert set(last.values()) == {0}, "all take their turns in one place"
+    turns = [x for x in noted if x["what"] == "turn"]
+    assert [x["round"] for x in turns[:3]] == [0, 0, 0], "calls are timed there before the first round"
+    assert max(x["to"] for x in starts) <= min(x["from"] for x in turns)
+    assert all(earlier["to"] <= later["from"] for earlier, later in pairwise(turns))
+    for record in map(record_of, found.values()):
+        assert 0 not in run_turns(record)["steady"]
+
+
+def test_one_writes_the_weights_and_the_others_load_them(tmp_path: Path) -> None:
+    for caches in (None, tmp_path / "caches"):
+        run(tmp_path / "runners", caches=caches)
+        run(tmp_path / "runners", caches=caches)
+    written = [x["writes"] for x in log(tmp_path / "runners") if x["what"] == "start"]
+    assert written == [True, False, False] * 4
+
+
+@pytest.mark.parametrize("who", ["linen", "equinox"])
+@pytest.mark.usefixtures("pinned")
+def test_a_start_among_several_that_fails_is_told_of_that_one_only(who: str, tmp_path: Path) -> None:
+    found, _ = loaded(tmp_path, Fault(who, "exited", "start"))
+    assert [ended.detail for ended in found.values()] == ["exit code 3: the reason why"]
+    assert list(found) == [cell.id for cell in THREE if cell.run["backend"] == who]
+
+
+@pytest.mark.usefixtures("pinned")
+def test_a_start_among_several_that_hangs_is_ended_in_time(tmp_path: Path) -> None:
+    run(tmp_path / "first", caches=tmp_path / "caches")
+    for limit_s in (3.0, 30.0):  # a busy machine may need more than the first to start the others
+        fault = Fault("nnx", "hanging", "start")
+        found = run(tmp_path / f"second {limit_s}", fault, caches=tmp_path / "caches", timeout_s=limit_s)
+        if list(found) == [THREE[1].id]:
+            break
+    assert [(id, ended.outcome) for id, ended in found.items()] == [(THREE[1].id, "timeout")]
+    assert found[THREE[1].id].detail == f"not done after {limit_s:g} s"
 
 
 # How long turns and relays are.

@@ -10,7 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from benchback.measure import gate, machine, plan
 from benchback.measure.launch import launcher
 from benchback.measure.process import Ended, Interrupted, Launch, Tick
 from benchback.measure.record import Attempt, Cell, Record, Slot
-from benchback.measure.relay import Pace, RelayLaunch, relay_launch
+from benchback.measure.relay import Pace, Relay, RelayLaunch, relay_launch
 from benchback.measure.stopping import block_seconds, extend_groups, lengthen
 from benchback.measure.store import Fenced, Lease, Store, create, open_store
 from benchback.measure.study import Study
@@ -254,14 +254,14 @@ class Coordinator:
         cells, seed = [self.cells[lease.slot.cell] for lease in leases], leases[0].slot.seed
         for lease, cell in zip(leases, cells, strict=True):
             self.hooks.started(lease.slot, cell)
-        # Where a relay runs in pairs, all run with its first: the same one in every block.
-        reference = min(cells, key=lambda cell: list(self.cells).index(cell.id))
-        cells = [reference, *(cell for cell in cells if cell != reference)]
         if self.relay is None:
             ended = {cells[0].id: self.launch(cells[0], seed, self.study.timeout_s, renewal.tick)}
         else:
             pace = Pace(self.study.turn_s, self.study.relay_s)
-            ended = self.relay(cells, seed, self.study.timeout_s, pace, renewal.tick, self.hooks.progress)
+            # Where a relay runs in pairs, all run with the same one in every block: the study's first.
+            reference = min(cells, key=lambda cell: list(self.cells).index(cell.id))
+            relay = Relay(cells, seed, self.study.timeout_s, pace, renewal.tick, self.hooks.progress)
+            ended = self.relay(replace(relay, reference=reference))
         noise = machine.between(before, self.hooks.sample())
         return [
             (lease, self.attempt(lease, ended[lease.slot.cell], noise, started_at))

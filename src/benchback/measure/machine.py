@@ -216,10 +216,11 @@ def slowdown(threads: int) -> float:
     return max(1.0, (waiting + threads) / len(allowed_processors()))
 
 
-def processors(count: int) -> tuple[int, ...]:
+def processors(count: int, lane: int = 0) -> tuple[int, ...]:
     """The processors that workers of `count` threads are pinned to: the last ones, on separate cores if possible.
 
-    The first processor is avoided because systems tend to run their own tasks on it.
+    The first processor is avoided because systems tend to run their own tasks on it. Workers of other lanes, of which
+    there are `lanes(count)`, share no processor with those.
     """
     allowed = allowed_processors()
     if count > len(allowed):
@@ -229,17 +230,27 @@ def processors(count: int) -> tuple[int, ...]:
         core = _text(SYS / f"devices/system/cpu/cpu{number}/topology/thread_siblings_list") or str(number)
         (siblings if core in cores else first_of_core).append(number)
         cores.add(core)
-    return tuple(sorted((first_of_core + siblings)[:count]))
+    return tuple(sorted((first_of_core + siblings)[lane * count :][:count]))
 
 
-def pin(pid: int, count: int) -> tuple[int, ...]:
-    """Pin a process to `processors(count)`; returns them, or none if the system cannot or the process has ended."""
+def lanes(count: int) -> int:
+    """How many workers of `count` threads have processors of their own."""
+    return len(allowed_processors()) // count
+
+
+def pin(pid: int, count: int, lane: int = 0) -> tuple[int, ...]:
+    """Pin all threads of a process to `processors(count, lane)`; returns these.
+
+    Returns none if the system cannot or the process has ended.
+    """
     if not hasattr(os, "sched_setaffinity"):
         return ()
-    chosen = processors(count)
+    chosen = processors(count, lane)
     try:
-        os.sched_setaffinity(pid, chosen)
-    except ProcessLookupError:
+        for thread in psutil.Process(pid).threads():
+            with suppress(ProcessLookupError):  # a thread that has ended meanwhile
+                os.sched_setaffinity(thread.id, chosen)
+    except psutil.NoSuchProcess:
         return ()
     return chosen
 

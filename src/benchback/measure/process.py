@@ -117,10 +117,12 @@ def supervise(
 
 
 @contextlib.contextmanager
-def isolated(command: Sequence[str], variables: dict[str, str], processors: int | None = None) -> Iterator["Listener"]:
+def isolated(
+    command: Sequence[str], variables: dict[str, str], processors: int | None = None, lane: int = 0
+) -> Iterator["Listener"]:
     """A process in a group of its own with its Listener; no process it started survives the context.
 
-    Where several are open at once, they must be closed in reverse order.
+    Where several are open at once, they must be closed in reverse order. For `lane` see `machine.processors`.
     """
     adopt_orphans()
     known = {child.pid for child in psutil.Process().children()}
@@ -129,7 +131,7 @@ def isolated(command: Sequence[str], variables: dict[str, str], processors: int 
     try:
         with guarded(process):
             if processors:
-                machine.pin(process.pid, processors)
+                machine.pin(process.pid, processors, lane)
             yield listener
     finally:
         end_strays(known)
@@ -160,10 +162,16 @@ def _start(command: Sequence[str], variables: dict[str, str]) -> tuple[subproces
 
 def ask(listener: "Listener", request: Mapping[str, Any], limit_s: float, tick: Tick) -> dict[str, Any]:
     """The answer of a resident process within a limit in seconds; raises Died without one."""
-    deadline = time.monotonic() + limit_s
-    answer = listener.ask(request, deadline, tick)
-    if answer is not None:
-        return answer
+    listener.request(request)
+    return answer_of(listener, time.monotonic(), limit_s, tick)
+
+
+def answer_of(listener: "Listener", asked_s: float, limit_s: float, tick: Tick) -> dict[str, Any]:
+    """The answer of a resident process to what it was asked at that time; raises Died without one within the limit."""
+    deadline = asked_s + limit_s
+    listener.listen(deadline, tick, listener.answered)
+    if listener.answered() and not listener.garbled:
+        return listener.messages.pop()
     late = time.monotonic() > deadline
     end_group(listener.process)
     listener.drain()
@@ -201,14 +209,16 @@ class Listener:
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()
 
-    def ask(self, request: Mapping[str, Any], deadline: float, tick: Tick) -> dict[str, Any] | None:
-        """The answer of a resident process; None if none arrives by the deadline, or it died."""
+    def request(self, request: Mapping[str, Any]) -> None:
+        """Send a request to a resident process, which answers with one message."""
         self.read(0.0)
         if self.messages:
             self.garbled = "the worker sent a message that nobody asked for"
         self.tell(json.dumps(request) + "\n")
-        self.listen(deadline, tick, lambda: bool(self.messages))
-        return self.messages.pop() if self.messages and not self.garbled else None
+
+    def answered(self) -> bool:
+        """Whether a message has arrived."""
+        return bool(self.messages)
 
     def listen(self, deadline: float, tick: Tick, enough: Callable[[], bool] = lambda: False) -> bool:
         """Read until `enough`, the end of the process or a garbled message; False if the deadline came first."""

@@ -9,6 +9,7 @@ import os
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -21,7 +22,7 @@ import psutil
 from benchback import stats
 from benchback.measure import machine
 from benchback.measure.cost import FEWEST_WARM
-from benchback.measure.process import Died, Ended, Listener, Tick, ask, isolated, with_record
+from benchback.measure.process import Died, Ended, Listener, Tick, answer_of, isolated, with_record
 from benchback.measure.record import Cell
 from benchback.measure.wire import parse_relay_record
 from benchback.measure.worker import Job
@@ -32,12 +33,16 @@ COMMAND = (sys.executable, "-m", "benchback.measure.relay_worker")
 LONGEST_TURN_S = 60.0
 SLOW = 50.0
 """A turn may take this many times as long as expected, and a minute more, before it counts as hanging."""
+FEWEST_CALLS = 2
+"""Calls of a turn at least: the first is not counted."""
 LONG_S = 0.5
 """A call of at least this length is counted even if it is the first of a turn: cold caches cost milliseconds."""
 ANSWERS = {"start": ("call_s", "bytes"), "turn": ("seconds",), "finish": ()}
 """Request -> the numbers that its answer must have."""
 ROOM = 1.25
 """Memory that must be free for another process, relative to the largest so far."""
+GLANCE_S = 0.02
+"""Seconds of listening to one of several processes that are starting."""
 
 
 @dataclass(frozen=True)
@@ -50,37 +55,12 @@ class Pace:
     """Rounds are run for about this long."""
 
 
-RelayLaunch = Callable[[Sequence[Cell], int, float, Pace, Tick, Callable[[str], None]], dict[str, Ended]]
-"""(cells of a block, seed, time limit of a start, pace, tick, show progress) -> how each ended, by cell id.
-
-If one fails, only that one is there: without it the block is not complete, and the others have to run again with it."""
-
-
-@contextmanager
-def relay_launch(keep_caches: bool = False, command: Sequence[str] = COMMAND) -> Iterator[RelayLaunch]:
-    """Runs relays; with `keep_caches`, only the first relay of a cell compiles and later ones load its programs."""
-    with tempfile.TemporaryDirectory(prefix="benchback-relay-", ignore_cleanup_errors=True) as folder:
-        kept = Path(folder) if keep_caches else None
-
-        def launch(
-            cells: Sequence[Cell],
-            seed: int,
-            timeout_s: float,
-            pace: Pace,
-            tick: Tick,
-            show: Callable[[str], None],
-        ) -> dict[str, Ended]:
-            return run_relay(Relay(cells, seed, timeout_s, pace, tick, show, kept, command))
-
-        yield launch
-
-
 @dataclass(frozen=True)
 class Relay:
     """What one relay is given."""
 
     cells: Sequence[Cell]
-    """In the order in which they are started. In pairs, the first runs with each of the others."""
+    """In the order in which they are started."""
     seed: int
     timeout_s: float
     pace: Pace
@@ -89,6 +69,18 @@ class Relay:
     caches: Path | None = None
     """Folder of compile caches that are kept between relays; None: each process has its own and empty ones."""
     command: Sequence[str] = COMMAND
+    reference: Cell | None = None
+    """The one that runs with each of the others where they run in pairs; None: the first."""
+
+    @property
+    def pairs(self) -> list[list[Cell]]:
+        """The reference with each of the others; alone if there are no others."""
+        hub = self.reference or self.cells[0]
+        return [[hub, cell] for cell in self.cells if cell != hub] or [[hub]]
+
+    def has_programs(self, cell: Cell) -> bool:
+        """Whether an earlier relay has compiled the programs of the cell, so that its start is not measured."""
+        return self.caches is not None and any((self.caches / cell.id).glob("*"))
 
 
 @dataclass
@@ -100,9 +92,26 @@ class Runner:
     calls: int
     """Calls of a turn."""
     call_s: float
+    """Seconds of a call; 0 while it is starting."""
     bytes: float
+    asked_s: float
+    """When it was sent its last request, by time.monotonic()."""
     spent_s: float = 0.0
     """Seconds of its start and of its turns."""
+
+
+RelayLaunch = Callable[[Relay], dict[str, Ended]]
+"""Relay -> how each of its cells ended, by id.
+
+If one fails, only that one is there: without it the block is not complete, and the others have to run again with it."""
+
+
+@contextmanager
+def relay_launch(keep_caches: bool = False, command: Sequence[str] = COMMAND) -> Iterator[RelayLaunch]:
+    """Runs relays; with `keep_caches`, only the first relay of a cell compiles and later ones load its programs."""
+    with tempfile.TemporaryDirectory(prefix="benchback-relay-", ignore_cleanup_errors=True) as folder:
+        caches = Path(folder) if keep_caches else None
+        yield lambda relay: run_relay(replace(relay, caches=caches, command=command))
 
 
 class TooLarge(Exception):
@@ -119,15 +128,14 @@ class Failed(Exception):
 
 def run_relay(relay: Relay) -> dict[str, Ended]:
     """All variants at once; in pairs with the first where they do not fit in memory or share a GPU."""
-    pairs = [[relay.cells[0], cell] for cell in relay.cells[1:]] or [list(relay.cells)]
     try:
         if any(cell.device == "gpu" for cell in relay.cells):
-            return Legs(relay, limited=False).run(pairs)
+            return Legs(relay, limited=False).run(relay.pairs)
         try:
             return Legs(relay).run([list(relay.cells)])
         except TooLarge:
             relay.show("not enough memory for all at once: in pairs")
-            return Legs(relay, limited=False).run(pairs)
+            return Legs(relay, limited=False).run(relay.pairs)
     except Failed as failed:
         return {failed.cell.id: failed.ended}
 
@@ -151,30 +159,78 @@ class Legs:
             for i, leg in enumerate(legs):
                 stays = set.intersection(*({cell.id for cell in later} for later in legs[i:]))
                 with ExitStack() as inner:
-                    for cell in leg:
-                        if cell.id not in self.runners:
-                            self.start(cell, stack if cell.id in stays and i == 0 else inner, weights)
+                    new = [cell for cell in leg if cell.id not in self.runners]
+                    places = {cell.id: stack if cell.id in stays and i == 0 else inner for cell in new}
+                    self.start_all(new, places, weights)
                     self.take_turns([self.runners[cell.id] for cell in leg])
                     for cell in leg:
                         if cell.id not in stays or i == len(legs) - 1:
                             self.finish(self.runners.pop(cell.id))
         return self.ended
 
+    def start_all(self, cells: Sequence[Cell], stacks: Mapping[str, ExitStack], weights: Path) -> None:
+        """Start runners one after another; on all processors those that load their programs, if these are all."""
+        threads = max((cell.threads for cell in cells), default=1)
+        lanes = machine.lanes(threads) if all(map(self.relay.has_programs, cells)) else 1
+        if lanes < 2:
+            for cell in cells:
+                self.start(cell, stacks[cell.id], weights)
+            return
+        waiting, starting = deque(cells), dict[int, Runner]()
+        while waiting or starting:
+            for lane in range(lanes):
+                if waiting and lane not in starting:
+                    starting[lane] = self.begin(waiting[0], stacks[waiting.popleft().id], weights, lane)
+            for lane, runner in list(starting.items()):
+                if self.heard(runner):
+                    self.become_ready(starting.pop(lane))
+        for cell in cells:
+            self.settle(self.runners[cell.id])
+
+    def heard(self, runner: Runner) -> bool:
+        """Listen for a moment; whether an answer came, or none will."""
+        listener = runner.listener
+        came = listener.listen(time.monotonic() + GLANCE_S, self.relay.tick, listener.answered)
+        return came or time.monotonic() > runner.asked_s + self.relay.timeout_s
+
+    def settle(self, runner: Runner) -> None:
+        """Pin a runner that was started in a lane of its own where all take their turns, and time its calls there."""
+        machine.pin(runner.listener.process.pid, runner.cell.threads)
+        if runner.call_s < LONG_S:
+            request = {"do": "turn", "calls": FEWEST_CALLS, "round": 0, "position": 0}
+            seconds = self.ask(runner, request, self.limit_s(runner))["seconds"]
+            self.set_pace(runner, seconds / FEWEST_CALLS)
+
     def start(self, cell: Cell, stack: ExitStack, weights: Path) -> None:
         """Start a runner and wait until it is warm; the others rest."""
-        relay, started = self.relay, time.monotonic()
+        self.become_ready(self.begin(cell, stack, weights))
+
+    def begin(self, cell: Cell, stack: ExitStack, weights: Path, lane: int = 0) -> Runner:
+        """A process that has begun to start; the first of a relay writes the weights, the others load them."""
+        relay = self.relay
         self.check_memory()
         relay.show(f"{cell.variant} starts")
-        listener = stack.enter_context(_process(relay, cell))
-        runner = self.runners[cell.id] = Runner(cell, listener, 1, 0.0, 0.0)
-        job = Job(cell, relay.seed, time.monotonic(), os.getpid())
-        request = {"do": "start", "job": job.to_dict(), "weights": str(weights)}
+        first = not self.runners
+        listener = stack.enter_context(_process(relay, cell, lane))
+        runner = self.runners[cell.id] = Runner(cell, listener, 1, 0.0, 0.0, time.monotonic())
+        job = Job(cell, relay.seed, runner.asked_s, os.getpid())
+        request = {"do": "start", "job": job.to_dict(), "weights": str(weights), "writes": first}
         warm, most = warm_iterations(relay.cells)
-        request |= {"iterations": warm, "num_iterations": most}
-        answer = self.ask(runner, request, relay.timeout_s)
-        runner.call_s, runner.bytes = answer["call_s"], answer["bytes"]
-        runner.calls = calls_of_a_turn(cell, runner.call_s, relay.pace.turn_s, most - warm)
-        runner.spent_s = time.monotonic() - started
+        listener.request(request | {"iterations": warm, "num_iterations": most})
+        return runner
+
+    def become_ready(self, runner: Runner) -> None:
+        """Wait until a runner is warm."""
+        answer = self.answer(runner, "start", self.relay.timeout_s)
+        runner.bytes = answer["bytes"]
+        self.set_pace(runner, answer["call_s"])
+        runner.spent_s = time.monotonic() - runner.asked_s
+
+    def set_pace(self, runner: Runner, call_s: float) -> None:
+        """Note how long a call takes, and with it the calls of a turn."""
+        warm, most = warm_iterations(self.relay.cells)
+        runner.call_s = call_s
+        runner.calls = calls_of_a_turn(runner.cell, call_s, self.relay.pace.turn_s, most - warm)
 
     def check_memory(self) -> None:
         """Raise TooLarge if another process as large as the largest would not fit."""
@@ -198,8 +254,11 @@ class Legs:
     def turn(self, runner: Runner, position: int) -> None:
         """One turn of one runner."""
         request = {"do": "turn", "calls": runner.calls, "round": self.rounds, "position": position}
-        limit_s = LONGEST_TURN_S + SLOW * runner.calls * runner.call_s
-        runner.spent_s += self.ask(runner, request, limit_s)["seconds"]
+        runner.spent_s += self.ask(runner, request, self.limit_s(runner))["seconds"]
+
+    def limit_s(self, runner: Runner) -> float:
+        """Seconds after which a turn counts as hanging."""
+        return LONGEST_TURN_S + SLOW * runner.calls * runner.call_s
 
     def finish(self, runner: Runner) -> None:
         """Ask for the record."""
@@ -212,13 +271,18 @@ class Legs:
 
     def ask(self, runner: Runner, request: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
         """The answer of a runner; raises Failed if none comes, or one without its numbers."""
-        asked_s = time.monotonic()
+        runner.asked_s = time.monotonic()
+        runner.listener.request(request)
+        return self.answer(runner, request["do"], limit_s)
+
+    def answer(self, runner: Runner, do: str, limit_s: float) -> dict[str, Any]:
+        """The answer to the request that a runner was sent last."""
         try:
-            answer = ask(runner.listener, request, limit_s, self.relay.tick)
+            answer = answer_of(runner.listener, runner.asked_s, limit_s, self.relay.tick)
         except Died as died:
-            spent_s = runner.spent_s + time.monotonic() - asked_s
+            spent_s = runner.spent_s + time.monotonic() - runner.asked_s
             raise Failed(runner.cell, replace(died.ended, duration_s=spent_s)) from None
-        for name in ANSWERS[request["do"]]:
+        for name in ANSWERS[do]:
             if not (isinstance(answer.get(name), float) and answer[name] > 0):
                 wrong = f"{name}={answer.get(name)!r:.40} of an answer must be a number greater than 0"
                 raise Failed(runner.cell, Ended("garbled", wrong, runner.listener.log_text(), runner.spent_s))
@@ -226,7 +290,7 @@ class Legs:
 
 
 @contextmanager
-def _process(relay: Relay, cell: Cell) -> Iterator[Listener]:
+def _process(relay: Relay, cell: Cell, lane: int) -> Iterator[Listener]:
     with ExitStack() as stack:
         if relay.caches is None:
             own = tempfile.TemporaryDirectory(prefix="benchback-run-", ignore_cleanup_errors=True)
@@ -235,7 +299,7 @@ def _process(relay: Relay, cell: Cell) -> Iterator[Listener]:
             caches = relay.caches / cell.id
             caches.mkdir(parents=True, exist_ok=True)
         variables = machine.variables(cell.threads, caches, cell.device)
-        yield stack.enter_context(isolated(relay.command, variables, cell.threads))
+        yield stack.enter_context(isolated(relay.command, variables, cell.threads, lane))
 
 
 def warm_iterations(cells: Sequence[Cell]) -> tuple[int, int]:
@@ -256,7 +320,7 @@ def calls_of_a_turn(cell: Cell, call_s: float, turn_s: float, iterations: int) -
     if call_s >= LONG_S:
         return 1
     most = iterations // Run.from_dict(dict(cell.run)).length
-    return max(2, min(1 + math.ceil(turn_s / call_s), most))
+    return max(FEWEST_CALLS, min(1 + math.ceil(turn_s / call_s), most))
 
 
 def rounds_of(round_s: float, orders: int, relay_s: float) -> int:

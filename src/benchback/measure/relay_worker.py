@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchback.measure.record import Record
-from benchback.measure.worker import Job, Training, die_with, network_arrays
+from benchback.measure.worker import Job, SharedWeights, Training, die_with, network_arrays
 
 
 def main() -> None:
@@ -31,7 +31,8 @@ def main() -> None:
             if request["do"] == "start":
                 job = Job.from_dict(request["job"])
                 die_with(job.coordinator)
-                runner = Runner(job, Path(request["weights"]), request["iterations"], request["num_iterations"])
+                weights = SharedWeights(Path(request["weights"]), request["writes"])
+                runner = Runner(job, weights, request["iterations"], request["num_iterations"])
                 write_frame(stream, {"kind": "answer"} | runner.ready())
                 continue
             assert runner is not None
@@ -47,7 +48,7 @@ def main() -> None:
 class Runner:
     """A training that has been warmed up, and what it does between its turns."""
 
-    def __init__(self, job: Job, weights: Path, iterations: int, num_iterations: int) -> None:
+    def __init__(self, job: Job, weights: SharedWeights, iterations: int, num_iterations: int) -> None:
         """Build the training and run its first `iterations`, enough to compile everything and to begin learning.
 
         `num_iterations` replaces those of the cell, which may have too few for a turn.

@@ -20,6 +20,7 @@ from benchback.measure.record import Cell, Record
 
 MOST_LATE = 0.2
 """Share of the pieces of a training after which reading its results may be late."""
+POLL_S = 0.01
 CACHES = ("JAX_COMPILATION_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 
 
@@ -79,8 +80,8 @@ def perform(job: Job) -> Record:
 class Training:
     """A training in this process: built once, then called and measured in one piece or in several."""
 
-    def __init__(self, job: Job, weights: Path | None = None) -> None:
-        """Build it, up to its initial state, with the networks of the file `weights`; written if it is not there."""
+    def __init__(self, job: Job, weights: "SharedWeights | None" = None) -> None:
+        """Build it, up to its initial state, with the networks that it shares with others, if any."""
         from benchback import registry
         from benchback.agent import start
         from benchback.run import Run, environment
@@ -164,17 +165,28 @@ class Training:
         }
 
 
-def with_shared(agent: Any, state: Any, file: Path) -> Any:
-    """The state with the networks of the file; if it is not there yet, this state's networks are written to it."""
+@dataclass(frozen=True)
+class SharedWeights:
+    """A file with the networks from which several trainings start."""
+
+    file: Path
+    writes: bool
+    """Whether this training writes the file; the others load it, and wait for it if need be."""
+
+
+def with_shared(agent: Any, state: Any, weights: SharedWeights) -> Any:
+    """The state with the shared networks; of the training that writes them, its own."""
     from safetensors.numpy import load_file
 
     from benchback.checkpoint import replacing
 
-    if file.exists():
-        return agent.load(state, load_file(file))
-    with replacing(file) as draft:
-        write_networks(draft, agent.export(state))
-    return state
+    if weights.writes:
+        with replacing(weights.file) as draft:
+            write_networks(draft, agent.export(state))
+        return state
+    while not weights.file.exists():  # its writer is starting; if it fails, this process is ended
+        time.sleep(POLL_S)
+    return agent.load(state, load_file(weights.file))
 
 
 def write_networks(file: Path, weights: Mapping[str, Any]) -> None:
