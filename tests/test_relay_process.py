@@ -282,6 +282,12 @@ def loaded(folder: Path, *faults: Fault, timeout_s: float = 300.0) -> tuple[dict
     return run(folder / "second", *faults, caches=caches, timeout_s=timeout_s), log(folder / "second")
 
 
+def in_turns_s(record: Record) -> float:
+    """Seconds of the calls in rounds."""
+    places = zip(record.samples["total_s"], record.samples["round"], strict=True)
+    return sum(seconds or 0.0 for seconds, place in places if place)
+
+
 @pytest.fixture
 def pinned(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """Who was pinned to which lane, in order, on a machine with two."""
@@ -309,6 +315,10 @@ def test_runners_that_load_their_programs_start_on_all_processors_and_then_run_o
     assert all(earlier["to"] <= later["from"] for earlier, later in pairwise(turns))
     for record in map(record_of, found.values()):
         assert 0 not in run_turns(record)["steady"]
+    began_s = min(x["from"] for x in noted)
+    started_s = min(x["from"] for x in turns if x["round"]) - began_s
+    counted_s = sum(ended.duration_s - in_turns_s(record_of(ended)) for ended in found.values())
+    assert counted_s <= 1.1 * started_s + 0.1, "times that overlap are counted once"
 
 
 def test_one_writes_the_weights_and_the_others_load_them(tmp_path: Path) -> None:
