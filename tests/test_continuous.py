@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import test_contract
 from conftest import TINY
+from representatives import representatives
 from test_contract import IN_PROCESS, different
 
 from benchback import envs, registry
@@ -64,7 +65,7 @@ def history(name: str) -> tuple[list[Weights], list[Any]]:
     return exported, batches
 
 
-@pytest.mark.parametrize("name", registry.BACKENDS)
+@pytest.mark.parametrize("name", representatives())
 def test_a_rollout_uses_the_statistics_and_an_update_updates_them_at_its_end(name: str) -> None:
     exported, batches = history(name)
     first, *later = map(statistics, exported)
@@ -76,7 +77,7 @@ def test_a_rollout_uses_the_statistics_and_an_update_updates_them_at_its_end(nam
             np.testing.assert_allclose(after[quantity], x, rtol=1e-4, atol=1e-5, err_msg=quantity)
 
 
-@pytest.mark.parametrize("name", registry.BACKENDS)
+@pytest.mark.parametrize("name", representatives())
 def test_a_rollout_keeps_observations_and_rewards_as_the_environment_gave_them(name: str) -> None:
     """Pendulum's reward can be worked out from what was observed and done."""
     _, batches = history(name)
@@ -98,7 +99,7 @@ def test_each_switch_works_alone(name: str, switch: str) -> None:
     assert kept == {"obs"} if switch == "normalise_obs" else {"discounted_return", "ongoing_return"}
 
 
-@pytest.mark.parametrize("name", registry.BACKENDS)
+@pytest.mark.parametrize("name", representatives())
 def test_without_switches_there_are_no_statistics(name: str) -> None:
     agent, _ = test_contract.built(name, IN_PROCESS[name])
     assert statistics(agent.export(start(agent, 0))) == {}
@@ -114,7 +115,7 @@ def greedy(name: str, state: Any) -> np.ndarray:
 
 
 @pytest.mark.parametrize("writer", FAMILIES)
-@pytest.mark.parametrize("reader", registry.BACKENDS)
+@pytest.mark.parametrize("reader", representatives())
 def test_any_backend_takes_over_any_other_s_statistics(writer: str, reader: str) -> None:
     theirs = network_of(history(writer)[0][-1])
     action = {}

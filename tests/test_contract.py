@@ -8,10 +8,13 @@ import jax
 import numpy as np
 import pytest
 from conftest import TINY
+from representatives import representatives
 
 from benchback import envs, registry
 from benchback.agent import Agent, Backend, start
 from benchback.train import advance
+
+JAX = [name for name, spec in registry.BACKENDS.items() if spec.family == "jax"]
 
 IN_PROCESS = {name: spec.best for name, spec in registry.BACKENDS.items()} | {"pytorch": "env_jit"}
 """A compiled mode of each backend; torch.compile cannot see through the annotation checks of these tests."""
@@ -36,7 +39,7 @@ def different(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> list[str]:
     return [name for name in a if not np.array_equal(a[name], b[name])]
 
 
-@pytest.mark.parametrize("name", registry.BACKENDS)
+@pytest.mark.parametrize("name", representatives())
 def test_equal_seeds_reproduce_bit_for_bit_and_seeds_differ(name: str) -> None:
     agent, _ = built(name, IN_PROCESS[name])
     first = trained(agent, seed=1)
@@ -45,7 +48,7 @@ def test_equal_seeds_reproduce_bit_for_bit_and_seeds_differ(name: str) -> None:
     assert {"actor/0/kernel", "critic/0/kernel", "env/obs", "rng"} <= set(other)
 
 
-@pytest.mark.parametrize("name", registry.BACKENDS)
+@pytest.mark.parametrize("name", representatives())
 def test_exported_weights_are_copies(name: str) -> None:
     agent, _ = built(name, IN_PROCESS[name])
     state = start(agent, 1)
@@ -57,14 +60,14 @@ def test_exported_weights_are_copies(name: str) -> None:
     assert "actor/0/kernel" in different(exported, agent.export(state))
 
 
-@pytest.mark.parametrize("name", registry.BACKENDS)
+@pytest.mark.parametrize("name", representatives())
 def test_transplanted_weights_are_what_is_exported(name: str) -> None:
     agent, _ = built(name, IN_PROCESS[name])
     weights = trained(agent, seed=1)
     assert different(weights, agent.export(start(agent, 5, weights))) == []
 
 
-@pytest.mark.parametrize("name", registry.BACKENDS)
+@pytest.mark.parametrize("name", representatives())
 def test_rollout_learns_nothing_and_update_leaves_the_environment_alone(name: str) -> None:
     agent, _ = built(name, IN_PROCESS[name])
     state = start(agent, 1)
@@ -78,7 +81,7 @@ def test_rollout_learns_nothing_and_update_leaves_the_environment_alone(name: st
     assert not any(key.startswith("env/") for key in changed)
 
 
-@pytest.mark.parametrize("name", registry.BACKENDS)
+@pytest.mark.parametrize("name", representatives())
 def test_float_hyper_parameters_are_data(name: str) -> None:
     """A state with another learning rate learns otherwise, and nothing is compiled for it."""
     agent, backend = built(name, IN_PROCESS[name])
@@ -129,7 +132,7 @@ def test_compiling_modes_really_compile_once(name: str, mode: str) -> None:
     assert counts[2] == 0
 
 
-@pytest.mark.parametrize("name", [name for name, spec in registry.BACKENDS.items() if spec.family == "jax"])
+@pytest.mark.parametrize("name", representatives(JAX))
 def test_a_chunk_is_one_program(name: str) -> None:
     agent, backend = built(name, IN_PROCESS[name], "chunk")
     state = start(agent, 1)
@@ -141,7 +144,7 @@ def test_a_chunk_is_one_program(name: str) -> None:
     assert np.shape(backend.fetch(metrics)["loss"]) == (2,)
 
 
-@pytest.mark.parametrize("name", registry.BACKENDS)
+@pytest.mark.parametrize("name", representatives())
 def test_metrics_have_the_same_names_in_every_backend(name: str) -> None:
     agent, backend = built(name, IN_PROCESS[name])
     _, metrics = advance(agent, start(agent, 1))

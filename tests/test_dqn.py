@@ -13,6 +13,7 @@ import jax
 import numpy as np
 import pytest
 import torch
+from representatives import representatives
 from test_contract import IN_PROCESS, different, with_learning_rate
 
 from benchback import checkpoint, envs, registry
@@ -73,7 +74,7 @@ def depends_on_the_seed(agent: Agent) -> bool:
     return different(first, trained(agent, seed=1)) == [] and wanted <= changed
 
 
-@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("name", representatives())
 def test_the_seed_is_honoured(name: str) -> None:
     assert depends_on_the_seed(built(name)[0])
 
@@ -84,7 +85,7 @@ def test_an_ignored_seed_is_caught(name: str) -> None:
     assert not depends_on_the_seed(replace(agent, key=lambda seed: agent.key(0)))
 
 
-@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("name", representatives())
 def test_rollout_changes_environment_and_stream_only_and_update_neither_environment_nor_its_copies(name: str) -> None:
     agent, backend = built(name)
     state = start(agent, 1)
@@ -107,7 +108,7 @@ def test_rollout_changes_environment_and_stream_only_and_update_neither_environm
     assert different(before, held) == []
 
 
-@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("name", representatives())
 def test_float_hyper_parameters_are_data(name: str) -> None:
     agent, backend = built(name)
     usual = trained(agent, seed=1)
@@ -117,7 +118,7 @@ def test_float_hyper_parameters_are_data(name: str) -> None:
     assert backend.compiles() == compiles
 
 
-@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("name", representatives())
 def test_the_target_follows_every_target_every_steps(name: str) -> None:
     """In iterations of 8 steps, every second one; learning begins with the second."""
     agent, _ = built(name)
@@ -195,7 +196,7 @@ def conds_of_a_population(agent: Agent, shared: set[Role]) -> list[Any]:
     return list(conds(jax.make_jaxpr(update)(state, batch)))
 
 
-@pytest.mark.parametrize("name", [name for name, spec in BACKENDS.items() if spec.family == "jax"])
+@pytest.mark.parametrize("name", representatives(name for name, spec in BACKENDS.items() if spec.family == "jax"))
 def test_a_population_decides_once_for_all_members_and_no_replay_passes_through_the_decision(name: str) -> None:
     agent = functional(name)
     state, batch = jax.eval_shape(agent.rollout, jax.eval_shape(agent.init, jax.random.key(0), agent.hyper))
@@ -287,7 +288,7 @@ def test_resuming_equals_the_unbroken_run_bit_for_bit(name: str, tmp_path: Path)
     assert different(written_by(name)[TINY.num_iterations].weights, last.export()) == []
 
 
-@pytest.mark.parametrize("reader", BACKENDS)
+@pytest.mark.parametrize("reader", representatives())
 @pytest.mark.parametrize("writer", FAMILIES)
 def test_any_backend_takes_over_networks_optimiser_and_replay(writer: str, reader: str) -> None:
     theirs = network_of(written_by(writer)[4].weights)

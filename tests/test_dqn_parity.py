@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from representatives import measured, representatives
 
 from benchback.agent import start
 from benchback.algorithms.dqn.config import Config
@@ -32,9 +33,9 @@ EPISODES = {"episode_return", "episode_length", "episodes"}
 
 
 @cache
-def rows(dtype: str) -> list[Row]:
-    """One measurement for all tests of a precision: backends share what they compile."""
-    return list(measure("dqn", list(BACKENDS), [dtype], ["L0", "L1", "L2", "L3"] if dtype == "float32" else LOW))
+def rows(backend: str, dtype: str) -> list[Row]:
+    """One measurement for all tests of a backend and a precision."""
+    return list(measure("dqn", [backend], [dtype], ["L0", "L1", "L2", "L3"] if dtype == "float32" else LOW))
 
 
 LOW = ["L0", "L1", "L2"]
@@ -51,12 +52,9 @@ EXPECTED = {
 """What a backend cannot leave out."""
 
 
-@pytest.mark.parametrize(
-    ("dtype", "level"), [("float32", level) for level in EXPECTED] + [("float64", level) for level in LOW]
-)
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(("backend", "dtype", "level"), measured({"float32": list(EXPECTED), "float64": LOW}))
 def test_backend_is_within_tolerance_in_every_quantity(backend: str, level: str, dtype: str) -> None:
-    found = [row for row in rows(dtype) if (row.backend, row.level) == (backend, level)]
+    found = [row for row in rows(backend, dtype) if row.level == level]
     assert {row.quantity for row in found} >= EXPECTED[level]
     assert [row for row in found if not row.ok] == []
 
@@ -69,7 +67,7 @@ def executed(backend: str, wanted: list[tuple[str, str]] | None) -> list[tuple[s
     return [(name, off) for name, off in found if not off <= allowed[name.partition("/")[0]]] if found else [("", 1.0)]
 
 
-@pytest.mark.parametrize("backend", JAX_FAMILY)
+@pytest.mark.parametrize("backend", representatives(JAX_FAMILY))
 def test_the_best_mode_in_the_widest_unit_changes_no_number(backend: str) -> None:
     assert executed(backend, [best(BACKENDS[backend])]) == []
 

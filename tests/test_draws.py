@@ -56,7 +56,18 @@ def made(id: str, family: Any) -> Env:
         pytest.skip(str(error))
 
 
-@pytest.mark.parametrize(("id", "family"), [(id, family) for id, families in DRAWING.items() for family in families])
+SIMULATED = ("brax/", "playground/")
+"""Suites whose simulation takes long to compile."""
+
+
+@pytest.mark.parametrize(
+    ("id", "family"),
+    [
+        pytest.param(id, family, marks=[pytest.mark.slow] if id.startswith(SIMULATED) else [])
+        for id, families in DRAWING.items()
+        for family in families
+    ],
+)
 def test_no_noise_is_drawn_twice(id: str, family: str) -> None:
     assert taken_twice(made(id, family)) == 0
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from typing import Any
 
 import gymnax
 import jax
@@ -24,7 +25,12 @@ def test_transitions_are_those_of_gymnax(name: str) -> None:
     """Our step against the library's own step_env, reset_env and is_truncated, one environment at a time."""
     env = make(name, NUM_ENVS)
     library, params = gymnax.make(name)
-    step_env = jax.jit(lambda key, state, action: library.step_env(key, state, action, params))
+
+    def transition(key: Any, state: Any, action: Any) -> tuple[Any, ...]:
+        obs, state, reward, terminated, _ = library.step_env(key, state, action, params)
+        return obs, state, reward, terminated, library.is_truncated(state, params)
+
+    step_env = jax.jit(transition)
     reset_env = jax.jit(lambda key: library.reset_env(key, params))
     step = jax.jit(env.step)
     state = env.reset(jax.random.key(0))
@@ -38,12 +44,12 @@ def test_transitions_are_those_of_gymnax(name: str) -> None:
     for t in range(NUM_STEPS):
         state, outcome = step(state, action[t], noise[t])
         assert state.obs.shape == (NUM_ENVS, *env.observation_shape)
+        outcome = jax.device_get(outcome)
         for e in range(NUM_ENVS):
             taken = action[t, e]
             if isinstance(env.actions, Box):
                 taken = jnp.clip(taken, jnp.array(env.actions.low), jnp.array(env.actions.high))
-            obs, inner[e], reward, terminated, _ = step_env(noise[t, 0, e], inner[e], taken)
-            truncated = library.is_truncated(inner[e], params)
+            obs, inner[e], reward, terminated, truncated = step_env(noise[t, 0, e], inner[e], taken)
             np.testing.assert_allclose(outcome.final_obs[e], obs, rtol=1e-6, atol=1e-6)
             np.testing.assert_allclose(outcome.reward[e], reward, rtol=1e-6)
             assert (outcome.terminated[e], outcome.truncated[e]) == (bool(terminated), bool(truncated))

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import linen, nnx
+from representatives import representatives
 from test_programs import JAX_FAMILY
 
 from benchback import envs, registry
@@ -170,17 +171,18 @@ def built(algorithm: str, name: str, gradients: Gradients) -> Any:
 
 
 @pytest.mark.parametrize("algorithm", KERNELS)
-@pytest.mark.parametrize("name", JAX_FAMILY)
+@pytest.mark.parametrize("name", representatives(JAX_FAMILY))
 def test_every_agent_reorders_its_gradients_only_when_asked(name: str, algorithm: str) -> None:
     def barriers(gradients: Gradients) -> int:
         agent = built(algorithm, name, gradients)
-        return jax.jit(agent.iterate).lower(start(agent, 0)).as_text().count("optimization_barrier")
+        state = jax.eval_shape(agent.init, agent.key(0), agent.hyper)
+        return str(jax.make_jaxpr(agent.iterate)(state)).count("optimization_barrier[")
 
     assert barriers("framework") == 0
     assert barriers("reordered") == KERNELS[algorithm]
 
 
-@pytest.mark.parametrize("name", JAX_FAMILY)
+@pytest.mark.parametrize("name", representatives(JAX_FAMILY))
 def test_reordered_gradients_train_the_same_network(name: str) -> None:
     def trained(gradients: Gradients) -> dict[str, np.ndarray]:
         agent = built("ppo", name, gradients)

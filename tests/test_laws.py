@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import TINY
+from representatives import representatives
 
 from benchback import envs, registry
 from benchback.agent import Agent, Data, Network, Role, Weights, roles, start
@@ -19,7 +20,11 @@ from benchback.run import Run
 from benchback.train import advance
 
 JAX = [name for name, spec in registry.BACKENDS.items() if spec.family == "jax"]
-PAIRS = [(algorithm, name) for algorithm in registry.ALGORITHMS for name in JAX]
+PAIRS = [
+    pytest.param(algorithm, *name.values, marks=name.marks)
+    for algorithm in registry.ALGORITHMS
+    for name in representatives(JAX)
+]
 SMALL = {
     "ppo": {},
     "vpg": {"num_value_steps": 2},
@@ -72,17 +77,20 @@ def test_init_vmapped_over_hyper_parameters_puts_each_into_its_state(algorithm: 
     assert sum(x.shape == (2,) and np.allclose(x, gamma) for x in arrays(states)) == 1
 
 
-@pytest.mark.parametrize("name", registry.BACKENDS)
+@pytest.mark.parametrize("name", representatives())
 @pytest.mark.parametrize("algorithm", registry.ALGORITHMS)
 def test_floats_enter_by_init_only(algorithm: str, name: str) -> None:
     """An agent made from one config and started with the floats of another learns as if made from the other."""
-    make, _ = registry.load(algorithm, name)
+    make, backend = registry.load(algorithm, name)
     kind = registry.ALGORITHMS[algorithm].env
     other = {"gamma": 0.5, "adam_epsilon": 1e-3}
     if algorithm in ("ppo", "vpg"):
         kind, other = "gymnax/Pendulum-v1", other | {"initial_log_std": -1.0, "gae_lambda": 0.5}
     env = envs.make(kind, 4, registry.BACKENDS[name].family)
-    mine, theirs = make(config(algorithm), env), make(config(algorithm, **other), env)
+    mode = "none" if name == "pytorch" else registry.BACKENDS[name].best
+    mine, theirs = (
+        registry.execute(make(config(algorithm, **fields), env), backend, mode, "iteration") for fields in ({}, other)
+    )
     weights = []
     for agent in (replace(mine, hyper=theirs.hyper), theirs, mine):
         state = start(agent, 3)
@@ -178,7 +186,7 @@ def weights_of(agent: Agent) -> Weights:
     return agent.export(start(agent, 0))
 
 
-@pytest.mark.parametrize("name", registry.BACKENDS)
+@pytest.mark.parametrize("name", representatives())
 def test_networks_without_a_memory_have_an_empty_one(name: str) -> None:
     make, _ = registry.load("ppo", name)
     family = registry.BACKENDS[name].family

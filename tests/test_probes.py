@@ -31,6 +31,10 @@ MODES = {name: spec.best for name, spec in BACKENDS.items()} | {"pytorch": "env_
 """The best mode of each backend; torch.compile cannot see through the annotation checks of these tests."""
 
 
+FAMILIES = ("purejax", "pytorch")
+EVERY = [pytest.param(name, marks=[] if name in FAMILIES else [pytest.mark.slow]) for name in BACKENDS]
+
+
 @dataclass(frozen=True)
 class Learnt:
     """What a trained agent does and expects."""
@@ -66,38 +70,51 @@ def value_of(probe: str, obs: np.ndarray) -> np.ndarray:
 
 
 # What CutTarget is worth to a policy that draws its actions depends on how widely it still draws.
-@pytest.mark.parametrize("probe", [name for name in envs.SUITES["probe"] if name != "CutTarget"])
-@pytest.mark.parametrize("backend", BACKENDS)
+PROBES = [name for name in envs.SUITES["probe"] if name != "CutTarget"]
+TELLING = ("TwoStep", "ObsTarget")
+"""Probes that every backend learns by default: values of later rewards, and real-valued actions; one of each family all."""
+LEARNT = [
+    pytest.param(backend, probe, marks=[] if backend in FAMILIES or probe in TELLING else [pytest.mark.slow])
+    for backend in BACKENDS
+    for probe in PROBES
+]
+
+
+@pytest.mark.parametrize(("backend", "probe"), LEARNT)
 def test_backend_learns_the_known_value(backend: str, probe: str) -> None:
     batch = learnt(backend, probe).batch
     obs = batch.obs[..., 0].astype(float)
     assert np.abs(batch.value - value_of(probe, obs)).max() < 0.05
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", EVERY)
 def test_backend_learns_the_rewarded_action(backend: str) -> None:
     found = learnt(backend, "ActionReward")
     assert (found.greedy == 1).all()
     assert (found.batch.action == 1).mean() > 0.9
 
 
+@pytest.mark.parametrize("backend", EVERY)
+def test_backend_learns_the_best_of_a_constant(backend: str) -> None:
+    assert np.abs(learnt(backend, "Target").greedy - 0.5).max() < 0.1
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_backend_learns_the_best_of_real_valued_actions(backend: str) -> None:
-    assert np.abs(learnt(backend, "Target").greedy - 0.5).max() < 0.1
     found = learnt(backend, "ObsTarget")
     assert np.abs(found.greedy - 0.5 * found.batch.obs[0]).max() < 0.1
     # It has also learnt to stop trying others.
     assert np.abs(found.batch.action - 0.5 * found.batch.obs).std() < 0.3
 
 
-@pytest.mark.parametrize("backend", ["purejax", "pytorch"])
+@pytest.mark.parametrize("backend", FAMILIES)
 def test_without_bootstrapping_through_truncation_the_probe_fails(backend: str) -> None:
     value = learnt(backend, "Truncated", replace(CONFIG, truncation="terminal")).batch.value
     # One and two rewards remain in turn, and the observation does not tell which.
     assert value.max() < 1.5
 
 
-@pytest.mark.parametrize(("backend", "probe"), [(b, p) for b in ("purejax", "pytorch") for p in envs.SUITES["probe"]])
+@pytest.mark.parametrize(("backend", "probe"), [(b, p) for b in FAMILIES for p in envs.SUITES["probe"]])
 def test_probe_is_what_it_says(backend: str, probe: str) -> None:
     batch = learnt(backend, probe).batch
     length = {"TwoStep": 2, "Truncated": 2, "CutTarget": 2}.get(probe, 1)

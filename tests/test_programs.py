@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 from conftest import TINY
+from representatives import representatives
 from test_contract import IN_PROCESS, built
 
 from benchback import envs, registry
@@ -50,7 +51,7 @@ def test_metrics_do_not_grow_with_the_steps_of_an_iteration(name: str) -> None:
     assert {x.shape for x in jax.tree.leaves(metrics)} == {(3,)}
 
 
-@pytest.mark.parametrize("name", JAX_FAMILY)
+@pytest.mark.parametrize("name", representatives(JAX_FAMILY))
 def test_the_state_is_donated(name: str) -> None:
     agent, backend = built(name, IN_PROCESS[name], "chunk")
     state = start(agent, 0)

@@ -18,6 +18,7 @@ import picture  # noqa: F401  (registers an environment of images)
 import pytest
 import torch
 from conftest import TINY
+from representatives import representatives
 from test_contract import IN_PROCESS
 
 from benchback import envs, registry
@@ -211,7 +212,7 @@ def first_iterations(name: str) -> tuple[list[np.ndarray], Any, Any]:
     return actions, metrics, agent.export(state)
 
 
-@pytest.mark.parametrize("name", registry.BACKENDS)
+@pytest.mark.parametrize("name", representatives())
 def test_every_backend_trains_in_python(name: str) -> None:
     actions, metrics, weights = first_iterations(name)
     assert all(np.isfinite(metrics[-1][x]) for x in ("policy_loss", "value_loss", "grad_norm"))

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from representatives import representatives
 
 from benchback import envs, registry
 from benchback.agent import start
@@ -164,7 +165,7 @@ def agent_of(name: str) -> Any:
     return agent if name != "nnx" else backend.modes["split"](backend.units["chunk"](agent, 3))
 
 
-@pytest.mark.parametrize("name", JAX_FAMILY)
+@pytest.mark.parametrize("name", representatives(JAX_FAMILY))
 def test_training_takes_no_room_for_another_replay(name: str) -> None:
     """Also where iterations are fused, gradient steps are conditional and rows are read where they are written."""
     agent = agent_of(name)

@@ -299,6 +299,7 @@ def test_one_block_gives_ratios_without_intervals(tmp_path: Path) -> None:
         render(store, tmp_path / "out", images=False)
 
 
+@pytest.mark.slow
 def test_a_page_of_many_runs_stays_small(tmp_path: Path) -> None:
     shape = Shape(iterations=60, blocks=5)
     with build(tmp_path / "many.sqlite", shape) as store:

@@ -17,6 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from representatives import measured as parameters_of
+from representatives import representatives
 from test_contract import IN_PROCESS, different
 
 from benchback import checkpoint, envs, registry
@@ -88,20 +90,17 @@ QUANTITIES = {
     | {"episode/episode_return", "real_action/iteration", "real_action/obs/iteration"}
     | {"real_action/final_obs/iteration"},
 }
-MEASURED = [("float32", level) for level in ("L0", "L1", "L2", "L3")] + [
-    ("float64", level) for level in ("L0", "L1", "L2")
-]
+MEASURED = parameters_of({"float32": ("L0", "L1", "L2", "L3"), "float64": ("L0", "L1", "L2")})
 
 
-@pytest.mark.parametrize(("dtype", "level"), MEASURED)
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(("backend", "dtype", "level"), MEASURED)
 def test_backend_is_within_tolerance_in_every_quantity(backend: str, dtype: str, level: str) -> None:
     found = rows(backend, level, dtype)
     assert {row.quantity for row in found} >= QUANTITIES[level]
     assert [row for row in found if not row.ok] == []
 
 
-@pytest.mark.parametrize("backend", JAX_FAMILY)
+@pytest.mark.parametrize("backend", representatives(JAX_FAMILY))
 def test_the_best_execution_of_each_backend_changes_no_number(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The others: `benchback parity --algorithm td3`."""
     monkeypatch.setattr(execution, "plan", lambda spec: [execution.best(spec)])
@@ -110,6 +109,7 @@ def test_the_best_execution_of_each_backend_changes_no_number(backend: str, monk
     assert [row for row in found if not row.ok] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["pytorch"])
 def test_every_execution_of_pytorch_changes_no_number(backend: str) -> None:
     """In a process without annotation checks, which torch.compile cannot see through."""
@@ -407,7 +407,7 @@ def honours_its_seed(agent: Agent) -> bool:
     return different(first, trained(agent, seed=1)) == [] and must <= other
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", representatives())
 def test_equal_seeds_reproduce_bit_for_bit_and_seeds_differ(backend: str) -> None:
     assert honours_its_seed(built(backend))
 
@@ -418,7 +418,7 @@ def test_a_seed_that_is_ignored_is_noticed(backend: str) -> None:
     assert not honours_its_seed(replace(right, key=lambda seed: right.key(0)))
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", representatives())
 def test_rollout_learns_and_remembers_nothing_and_update_leaves_the_environment_alone(backend: str) -> None:
     agent = built(backend)
     state = start(agent, 1, trained(agent, seed=1))
@@ -434,7 +434,7 @@ def test_rollout_learns_and_remembers_nothing_and_update_leaves_the_environment_
     assert different(before, agent.export(start(agent, 2, before))) == []
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", representatives())
 def test_nothing_is_learnt_before_there_is_enough(backend: str) -> None:
     agent = built(backend)
     state = start(agent, 1)
@@ -450,7 +450,7 @@ def test_nothing_is_learnt_before_there_is_enough(backend: str) -> None:
     assert all(np.isfinite(fetched[name]) and np.shape(fetched[name]) == () for name in METRICS)
 
 
-@pytest.mark.parametrize("backend", JAX_FAMILY)
+@pytest.mark.parametrize("backend", representatives(JAX_FAMILY))
 def test_nothing_is_compiled_twice_and_floats_are_data(backend: str) -> None:
     agent, (_, framework) = built(backend), registry.load("td3", backend)
     state = start(agent, 1)
@@ -519,7 +519,7 @@ def conds_of_members(agent: Agent, shared: set[Role]) -> int:
     return len(conds(program.jaxpr))
 
 
-@pytest.mark.parametrize("backend", JAX_FAMILY)
+@pytest.mark.parametrize("backend", representatives(JAX_FAMILY))
 def test_a_population_decides_once_for_all_members(backend: str) -> None:
     """Whether to learn and to move the policy depends on counters alone, so that vmap keeps both conditions."""
     agent = pure(backend)
@@ -531,7 +531,7 @@ def test_a_population_decides_once_for_all_members(backend: str) -> None:
     assert conds_of_members(agent, set()) < alone
 
 
-@pytest.mark.parametrize("backend", JAX_FAMILY)
+@pytest.mark.parametrize("backend", representatives(JAX_FAMILY))
 def test_the_replay_passes_through_no_cond(backend: str) -> None:
     agent = pure(backend)
     state = jax.eval_shape(agent.init, jax.random.key(0), agent.hyper)
@@ -543,7 +543,7 @@ def test_the_replay_passes_through_no_cond(backend: str) -> None:
         assert not any(shape[:1] == (cases.BASE.replay_capacity,) for shape in shapes)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", representatives())
 def test_networks_flatten_observations_of_any_shape(backend: str) -> None:
     agent, own = built(backend), subject(backend)
     weights, flat = cases.networks(np.random.default_rng(0)), cases.minibatch(np.random.default_rng(1))
@@ -594,7 +594,7 @@ def test_a_time_limit_is_an_end_only_where_it_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize("writer", ["haiku", "nnx", "pytorch"])
-@pytest.mark.parametrize("reader", BACKENDS)
+@pytest.mark.parametrize("reader", representatives())
 def test_any_backend_takes_over_any_other_s_networks_optimisers_and_replay(
     writer: str, reader: str, tmp_path: Path
 ) -> None:
@@ -612,7 +612,7 @@ def test_any_backend_takes_over_any_other_s_networks_optimisers_and_replay(
     assert agent.export(state)["critic_adam/count"] == theirs["critic_adam/count"] + cases.BASE.num_updates
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", representatives())
 def test_resuming_equals_the_unbroken_run_bit_for_bit(backend: str) -> None:
     agent = built(backend)
     resumed = trained(agent, seed=8, iterations=2, weights=trained(agent, seed=3, iterations=2))

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from representatives import measured, representatives
 from test_contract import IN_PROCESS, different
 
 from benchback import checkpoint, envs, registry
@@ -81,15 +82,14 @@ EXPECTED = {
 """What a backend cannot leave out."""
 
 
-@pytest.mark.parametrize(("dtype", "level"), [(dtype, level) for dtype in MEASURED for level in MEASURED[dtype]])
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(("backend", "dtype", "level"), measured(MEASURED))
 def test_backend_is_within_tolerance_in_every_quantity(backend: str, level: str, dtype: str) -> None:
     quantities, off = wrong(Subject("vpg", backend, dtype, compiled(dtype)), level, KINDS_OF[dtype])
     assert quantities == EXPECTED[level]
     assert off == set()
 
 
-@pytest.mark.parametrize("backend", JAX)
+@pytest.mark.parametrize("backend", representatives(JAX))
 def test_the_best_mode_in_the_widest_unit_changes_nothing(backend: str) -> None:
     """One of the backends shows it for all its modes and units."""
     chosen = plan(BACKENDS[backend]) if backend == "linen" else [best(BACKENDS[backend])]
@@ -104,6 +104,7 @@ def assert_within_tolerance(found: list[tuple[str, float]], dtype: str) -> None:
     assert [(q, off) for q, off in found if not off <= TOLERANCE[dtype]["L4"][q.split("/")[0]]] == []
 
 
+@pytest.mark.slow
 def test_torch_modes_change_nothing() -> None:
     """In a process without annotation checks, which torch.compile cannot see through."""
     code = """
@@ -334,7 +335,7 @@ def honours_seeds(agent: Agent) -> bool:
     return {"actor/0/kernel", "critic/0/kernel", "env/obs", "rng"} <= set(other)
 
 
-@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("name", representatives())
 def test_equal_seeds_reproduce_bit_for_bit_and_seeds_differ(name: str) -> None:
     agent, _, _ = built(name)
     assert different(trained(agent, 1), trained(agent, 1)) == []
@@ -342,14 +343,14 @@ def test_equal_seeds_reproduce_bit_for_bit_and_seeds_differ(name: str) -> None:
     assert not honours_seeds(replace(agent, key=lambda seed: agent.key(0)))
 
 
-@pytest.mark.parametrize("name", JAX)
+@pytest.mark.parametrize("name", representatives(JAX))
 def test_the_best_mode_compiles_once(name: str) -> None:
     _, _, counts = built(name)
     assert counts[0] > 0
     assert counts[2] == 0
 
 
-@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("name", representatives())
 def test_exports_are_copies_and_transplants_are_what_is_exported(name: str) -> None:
     agent, _, _ = built(name)
     state = start(agent, 1)
@@ -362,7 +363,7 @@ def test_exports_are_copies_and_transplants_are_what_is_exported(name: str) -> N
     assert different(weights, agent.export(start(agent, 5, weights))) == []
 
 
-@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("name", representatives())
 def test_rollout_learns_nothing_and_update_leaves_the_environment_alone(name: str) -> None:
     agent, backend, _ = built(name)
     state = start(agent, 1)
@@ -401,7 +402,7 @@ def pure(name: str) -> Agent:
     return nnx.functional(agent) if name == "nnx" else agent
 
 
-@pytest.mark.parametrize("name", JAX)
+@pytest.mark.parametrize("name", representatives(JAX))
 def test_a_population_can_share_its_counters(name: str) -> None:
     """vmap refuses to return a counter unbatched if anything that differs between members went into it."""
     agent = pure(name)
@@ -446,7 +447,7 @@ def test_resuming_equals_the_unbroken_run_bit_for_bit(name: str, tmp_path: Path)
     assert different(unbroken[4], resumed[4]) == []
 
 
-@pytest.mark.parametrize("reader", BACKENDS)
+@pytest.mark.parametrize("reader", representatives())
 @pytest.mark.parametrize("writer", ["nnx", "pytorch"])
 def test_any_backend_takes_over_any_other_s_networks_and_optimisers(writer: str, reader: str) -> None:
     """Arrays equal; the next step within the tolerance of parity. With a Gaussian policy, which has all there is."""
