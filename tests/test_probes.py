@@ -72,7 +72,7 @@ def value_of(probe: str, obs: np.ndarray) -> np.ndarray:
 # What CutTarget is worth to a policy that draws its actions depends on how widely it still draws.
 PROBES = [name for name in envs.SUITES["probe"] if name != "CutTarget"]
 TELLING = ("TwoStep", "ObsTarget")
-"""Probes that every backend learns by default: values of later rewards, and real-valued actions; one of each family all."""
+"""Probes that every backend learns by default, later rewards and real-valued actions; one of each family learns all."""
 LEARNT = [
     pytest.param(backend, probe, marks=[] if backend in FAMILIES or probe in TELLING else [pytest.mark.slow])
     for backend in BACKENDS
