@@ -112,12 +112,6 @@ BUGS = {
         'change["steal_s"] / elapsed_s',
         "test_machine.py::test_noise_is_read_from_the_systems_counters",
     ),
-    "slow canaries only": Bug(
-        "measure/machine.py",
-        "abs(seconds / typical - 1) > tolerance",
-        "seconds / typical - 1 > tolerance",
-        "test_machine.py::test_a_canary_is_off_beyond_the_tolerance",
-    ),
     "waiting for the disk is work": Bug(
         "measure/machine.py",
         "busy = user + nice + system + irq + soft",

@@ -89,7 +89,7 @@ def examined(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     """Exit code and output of the doctor on a machine whose canary takes these times."""
 
     def examine(canary: Callable[[], dict[str, float]], *flags: str, free: int = 100 << 30) -> tuple[int, str]:
-        monkeypatch.setattr(doctor.machine, "canary", canary)
+        monkeypatch.setattr(doctor.canary, "run", canary)
         monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: type("Disk", (), {"free": free}))
         monkeypatch.setattr(doctor, "FEWEST_PAIRS", 30)
         code = machines.doctor(["--seconds", "0.001", *flags])

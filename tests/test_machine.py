@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchback.errors import InputError
-from benchback.measure import machine
+from benchback.measure import canary, machine
 
 STAT = "cpu  {user} 0 0 {idle} 0 0 0 {steal} 0 0\ncpu0 1 2 3 4 5 6 7 8 9 10\n"
 
@@ -228,18 +228,9 @@ def test_quotas_of_the_first_version_of_cgroups(fake_machine: Machine) -> None:
 
 
 def test_the_canary_measures_processor_and_memory() -> None:
-    found = machine.canary()
+    found = canary.run()
     assert set(found) == {"matmul_s", "memcpy_s"}
     assert all(1e-5 < seconds < 10 for seconds in found.values())
-
-
-def test_a_canary_is_off_beyond_the_tolerance() -> None:
-    seen = [{"matmul_s": x, "memcpy_s": 1.0} for x in (0.99, 1.0, 5.0)]
-    assert machine.canary_off(seen, {"matmul_s": 1.019, "memcpy_s": 0.981}) == ()
-    assert machine.canary_off(seen, {"matmul_s": 1.03, "memcpy_s": 1.0}) == ("matmul_s +3.0 % off",)
-    assert machine.canary_off(seen, {"matmul_s": 1.0, "memcpy_s": 0.9}) == ("memcpy_s -10.0 % off",)
-    assert machine.canary_off(seen, {"matmul_s": 1.03, "memcpy_s": 1.0}, tolerance=0.05) == ()
-    assert machine.canary_off([], {"matmul_s": 1.0}) == ()
 
 
 def test_a_worker_sees_allow_listed_variables_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

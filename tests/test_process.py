@@ -13,7 +13,8 @@ import psutil
 import pytest
 
 from benchback.measure import machine, process
-from benchback.measure.process import LOG_BYTES, Ended, Interrupted, classify, run_cell, supervise
+from benchback.measure.classify import classify
+from benchback.measure.process import LOG_BYTES, Ended, Interrupted, run_cell, supervise
 from benchback.measure.record import Cell
 from benchback.run import Run
 

@@ -119,14 +119,16 @@ def print_summary(summary: Summary, evidence: str, several: bool) -> None:
 
 def print_group(group: Group, parity: Mapping[str, str]) -> None:
     """Print the medians of every variant of a group."""
-    made = narrow_table("", "env steps/s", "compile s", "start s", "return", "blocks", "parity")
-    for cell, row in zip(group.cells, variant_rows(group), strict=True):
+    rows = variant_rows(group)
+    returns = any(row["episode_return"] is not None for row in rows)
+    made = narrow_table("", "env steps/s", "compile s", "start s", *(["return"] * returns), "blocks", "parity")
+    for cell, row in zip(group.cells, rows, strict=True):
         made.add_row(
             variant_name(cell),
             number(row["steps_per_s"], ",.0f"),
             number(row["compile_s"], ".1f"),
             number(row["cold_start_s"], ".1f"),
-            number(row["episode_return"], ".1f"),
+            *([number(row["episode_return"], ".1f")] * returns),
             str(row["blocks"]),
             Text(parity_verdict(cell, parity)),
         )

@@ -17,7 +17,7 @@ from typing import Any
 
 from benchback import __version__, envs
 from benchback.errors import InputError
-from benchback.measure import gate, machine, plan
+from benchback.measure import canary, gate, machine, plan
 from benchback.measure.launch import launcher
 from benchback.measure.process import Ended, Interrupted, Launch, Tick
 from benchback.measure.record import Attempt, Cell, Record, Slot
@@ -51,7 +51,7 @@ class Hooks:
     """Whether programs compute the same: proof (see `Cell.proof`) -> `pass` or why not. None: it is not checked."""
     sample: Callable[[], dict[str, float]] = machine.sample
     """Counters of the machine; noise is computed from two samples."""
-    canary: Callable[[], dict[str, float]] | None = machine.canary
+    canary: Callable[[], dict[str, float]] | None = canary.run
     """Times the machine around a block. None: no canary is run."""
     clock: Callable[[], float] = time.monotonic
     """Seconds, by which the budget is used up."""

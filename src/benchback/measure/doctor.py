@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from benchback import stats
-from benchback.measure import machine
+from benchback.measure import canary, machine
 
 LEAST_FREE_BYTES = 2 << 30
 LEAST_MEMORY_BYTES = 4 << 30
@@ -87,7 +87,7 @@ def pairs(seconds: float, progress: Callable[[str, int, int], None]) -> tuple[li
         progress("A/A", int(time.monotonic() - started), int(seconds))
         order = (0, 1) if len(sides[0]) % 2 else (1, 0)
         for side in order:
-            sides[side].append(machine.canary())
+            sides[side].append(canary.run())
     return sides
 
 

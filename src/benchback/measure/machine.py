@@ -4,22 +4,17 @@ Facts that a system does not report are left out rather than guessed. Imports no
 """
 
 import hashlib
-import json
 import os
 import platform
 import shutil
-import statistics
 import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
 
 from benchback.checkpoint import write_atomically
@@ -124,55 +119,6 @@ def violations(noise: Mapping[str, float], limits: Mapping[str, float] = LIMITS)
     return tuple(
         f"{name} {noise[name]:.3g} above {limit:.3g}" for name, limit in limits.items() if noise.get(name, 0.0) > limit
     )
-
-
-CANARY_REPEATS = 5
-
-
-def canary() -> dict[str, float]:
-    """Seconds of a fixed piece of work: `matmul_s` for the processor, `memcpy_s` for the memory.
-
-    It runs in a fresh process, on one thread, pinned as workers are: a linear-algebra library reads its thread count
-    once, when it is loaded, and the coordinator's may have been loaded with any.
-    """
-    code = "import json; from benchback.measure import machine; print(json.dumps(machine.canary_work()))"
-    with tempfile.TemporaryDirectory(prefix="benchback-canary-") as caches:
-        command = [sys.executable, "-c", code]
-        # In a process group of its own, so that Ctrl-C at the coordinator's terminal does not reach the canary.
-        done = subprocess.run(
-            command, env=variables(1, caches), capture_output=True, text=True, check=True, start_new_session=True
-        )
-    return json.loads(done.stdout)
-
-
-def canary_work() -> dict[str, float]:
-    """The canary's work itself, about 50 ms: medians over repetitions after a warm-up."""
-    pin(os.getpid(), 1)
-    matrix = np.random.default_rng(0).standard_normal((384, 384), dtype=np.float32)
-    source, target = np.ones(4 << 20), np.zeros(4 << 20)
-    product = np.empty_like(matrix)
-    matmul_s, memcpy_s = [], []
-    for _ in range(1 + CANARY_REPEATS):
-        start = time.perf_counter()
-        for _ in range(3):
-            np.matmul(matrix, matrix, out=product)
-        middle = time.perf_counter()
-        np.copyto(target, source)
-        matmul_s.append(middle - start)
-        memcpy_s.append(time.perf_counter() - middle)
-    return {"matmul_s": statistics.median(matmul_s[1:]), "memcpy_s": statistics.median(memcpy_s[1:])}
-
-
-def canary_off(
-    values: Sequence[Mapping[str, float]], value: Mapping[str, float], tolerance: float = 0.02
-) -> tuple[str, ...]:
-    """Times of a canary that differ from the campaign's median by more than `tolerance`; none without canaries."""
-    found = []
-    for name, seconds in value.items():
-        typical = statistics.median(seen[name] for seen in values) if values else seconds
-        if abs(seconds / typical - 1) > tolerance:
-            found.append(f"{name} {100 * (seconds / typical - 1):+.1f} % off")
-    return tuple(found)
 
 
 def cache_folder(name: str) -> Path:
