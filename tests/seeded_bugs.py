@@ -34,6 +34,38 @@ class Bug:
 
 
 BUGS = {
+    "evaluation repeats its noise": Bug(
+        "evaluate.py",
+        "env.random(seed + 1 + t // NOISE_STEPS)",
+        "env.random(seed + 1)",
+        "test_evaluate.py::test_noise_is_not_repeated_within_an_evaluation",
+    ),
+    "the reference of pairs starts first": Bug(
+        "measure/coordinator.py",
+        "relay = Relay(cells, seed,",
+        "relay = Relay(sorted(cells, key=lambda cell: list(self.cells).index(cell.id)), seed,",
+        "test_relay_campaign.py::"
+        "test_starts_are_in_the_order_of_the_schedule_and_pairs_are_with_the_first_cell_of_the_study",
+    ),
+    "turns stay where the starts were": Bug(
+        "measure/relay.py",
+        "machine.pin(runner.listener.process.pid, runner.cell.threads)",
+        "pass",
+        "test_relay_process.py::"
+        "test_runners_that_load_their_programs_start_on_all_processors_and_then_run_on_the_usual_ones",
+    ),
+    "programs that are compiled start side by side": Bug(
+        "measure/relay.py",
+        "if all(map(self.relay.has_programs, cells)) else 1",
+        "if self.relay.has_programs else 1",
+        "test_relay_process.py::test_starts_that_compile_are_alone",
+    ),
+    "everybody writes the weights": Bug(
+        "measure/relay.py",
+        '"writes": first}',
+        '"writes": True}',
+        "test_relay_process.py::test_one_writes_the_weights_and_the_others_load_them",
+    ),
     "one noisy run too many": Bug(
         "measure/policy.py",
         "tagged >= MAX_TAGGED",

@@ -62,3 +62,33 @@ def test_only_the_first_episode_of_an_environment_counts(run: Run, weights: Weig
     assert evaluate(run, weights, EPISODES, seed=3).tolist() == lengths.tolist()
     short = evaluate(run, weights, EPISODES, seed=3, max_steps=4)
     assert np.array_equal(short, np.where(lengths <= 4, lengths, np.nan), equal_nan=True)
+
+
+class Drawing(Suite):
+    """Rewards drawn at every step, in episodes of a given length."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def reset_env(self, key: Any, params: Any) -> tuple[Any, Inner]:
+        return jnp.zeros(2), Inner(jnp.int32(0), jnp.int32(self.length))
+
+    def step_env(self, key: Any, inner: Inner, action: Any, params: Any) -> tuple[Any, Inner, Any, Any, dict]:
+        obs, inner, _, terminated, info = super().step_env(key, inner, action, params)
+        return obs, inner, jax.random.uniform(key), terminated, info
+
+
+def test_noise_is_not_repeated_within_an_evaluation(
+    run: Run, weights: Weights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twice as many steps as are drawn at once must not give twice the return."""
+    module = importlib.import_module("benchback.evaluate")
+
+    def returns(length: int) -> np.ndarray:
+        env = vectorise(Drawing(length), None, "double/Drawing-v0", 2, Discrete(2))
+        monkeypatch.setattr(module, "environment", lambda run, num_envs: env)
+        return evaluate(run, weights, episodes=2)
+
+    half, whole = returns(module.NOISE_STEPS), returns(2 * module.NOISE_STEPS)
+    assert (np.abs(whole - 2 * half) > 0.1).all()
+    assert (whole > half).all()

@@ -321,6 +321,16 @@ def test_runners_that_load_their_programs_start_on_all_processors_and_then_run_o
     assert counted_s <= 1.1 * started_s + 0.1, "times that overlap are counted once"
 
 
+@pytest.mark.usefixtures("pinned")
+def test_starts_that_compile_are_alone(tmp_path: Path) -> None:
+    """Two have compiled programs and the third has none: its start is measured."""
+    run(tmp_path / "first", cells=TWO, caches=tmp_path / "caches")
+    run(tmp_path / "second", caches=tmp_path / "caches")
+    starts = [x for x in log(tmp_path / "second") if x["what"] == "start"]
+    assert len(starts) == 3
+    assert all(earlier["to"] <= later["from"] for earlier, later in pairwise(starts))
+
+
 def test_one_writes_the_weights_and_the_others_load_them(tmp_path: Path) -> None:
     for caches in (None, tmp_path / "caches"):
         run(tmp_path / "runners", caches=caches)
