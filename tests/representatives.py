@@ -19,6 +19,20 @@ def representatives(names: Iterable[str] = BACKENDS) -> list[Any]:
     return [pytest.param(name, marks=[] if name in REPRESENTATIVES else [pytest.mark.slow]) for name in names]
 
 
+def slow(name: str) -> Any:
+    """The name as a parameter of the slow tests."""
+    return pytest.param(name, marks=pytest.mark.slow)
+
+
+def quickest(name: str) -> str:
+    """The mode in which a backend is compared with the oracle soonest.
+
+    In JAX the best mode compiles a few programs instead of hundreds of single operations; torch.compile cannot see
+    through the annotation checks of the tests.
+    """
+    return BACKENDS[name].best if BACKENDS[name].family == "jax" else "none"
+
+
 def measured(levels: Mapping[str, Sequence[str]]) -> list[Any]:
     """(backend, dtype, level) for the levels of each precision; float64 of one backend per family, the others slow.
 

@@ -76,7 +76,6 @@ SUBJECTS = [
     Subject("gymnax/CartPole-v1", 500, pushing),
     Subject("torch/CartPole-v1", 500, pushing),
     Subject("gymnax/Pendulum-v1", 200, nothing(1)),
-    Subject("brax/inverted_pendulum", 1000, steering(0.3, 5.0, 0.0, 0.05)),
     Subject("gymnax/Breakout-MinAtar", 1000, tracking, num_starts=2, image=BOARD),
     Subject("torch/Breakout-MinAtar", 1000, tracking, num_starts=2, image=BOARD),
     Subject("navix/Navix-Empty-8x8-v0", 100, always(2), num_starts=1, image=((8, 8, 3), "uint8")),
@@ -88,6 +87,7 @@ SUBJECTS = [
     Subject("envpool/HalfCheetah-v4", 1000, nothing(6)),
 ]
 SLOW = [
+    Subject("brax/inverted_pendulum", 1000, steering(0.3, 5.0, 0.0, 0.05)),
     Subject("playground/CartpoleBalance", 1000, nothing(1)),
     Subject("brax/halfcheetah", 1000, nothing(6), tolerance=1e-3),
     Subject("brax/reacher", 1000, nothing(2), tolerance=1e-3),

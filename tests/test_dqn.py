@@ -345,7 +345,8 @@ def probed(name: str, probe: str, config: Config = PROBING) -> tuple[np.ndarray,
     ("name", "probe"),
     [("purejax", probe) for probe in envs.PROBES]
     + [("pytorch", probe) for probe in ("TwoStep", "ActionReward")]
-    + [(name, "Truncated") for name in BACKENDS if name != "purejax"],
+    + [("pytorch", "Truncated")]
+    + [pytest.param(name, "Truncated", marks=pytest.mark.slow) for name in BACKENDS if name not in FAMILIES],
 )
 def test_backend_learns_the_known_value(name: str, probe: str) -> None:
     met, weights = probed(name, probe)

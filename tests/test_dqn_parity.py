@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from representatives import measured, representatives
+from representatives import measured, quickest, representatives
 
 from benchback.agent import start
 from benchback.algorithms.dqn.config import Config
@@ -35,7 +35,8 @@ EPISODES = {"episode_return", "episode_length", "episodes"}
 @cache
 def rows(backend: str, dtype: str) -> list[Row]:
     """One measurement for all tests of a backend and a precision."""
-    return list(measure("dqn", [backend], [dtype], ["L0", "L1", "L2", "L3"] if dtype == "float32" else LOW))
+    wanted = ["L0", "L1", "L2", "L3"] if dtype == "float32" else LOW
+    return list(measure("dqn", [backend], [dtype], wanted, mode=quickest(backend)))
 
 
 LOW = ["L0", "L1", "L2"]

@@ -15,12 +15,23 @@ from benchback.envs.gymnax import make
 from benchback.envs.interface import Box
 from benchback.errors import InputError
 from benchback.measure.coordinator import check_fit
-from benchback.measure.study import Product, Study
+from benchback.measure.study import Product, Study, load
 
 NUM_ENVS, NUM_STEPS = 3, 40
 
 
-@pytest.mark.parametrize("name", [*envs.GYMNAX, *envs.CONTINUOUS])
+STUDIED = {row["env"].partition("/")[2] for row in load("benchback_rl").products[1].rows()} | {"Pendulum-v1"}
+"""Environments of the published schedule, and one with real-valued actions."""
+EVERY = [
+    pytest.param(name, marks=[] if name in STUDIED else [pytest.mark.slow]) for name in (*envs.GYMNAX, *envs.CONTINUOUS)
+]
+
+
+def test_the_schedule_has_twelve_environments() -> None:
+    assert len(STUDIED & {*envs.GYMNAX, *envs.CONTINUOUS}) == 13
+
+
+@pytest.mark.parametrize("name", EVERY)
 def test_transitions_are_those_of_gymnax(name: str) -> None:
     """Our step against the library's own step_env, reset_env and is_truncated, one environment at a time."""
     env = make(name, NUM_ENVS)

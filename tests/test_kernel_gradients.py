@@ -176,7 +176,7 @@ def test_every_agent_reorders_its_gradients_only_when_asked(name: str, algorithm
     def barriers(gradients: Gradients) -> int:
         agent = built(algorithm, name, gradients)
         state = jax.eval_shape(agent.init, agent.key(0), agent.hyper)
-        return str(jax.make_jaxpr(agent.iterate)(state)).count("optimization_barrier[")
+        return str(jax.make_jaxpr(agent.iterate)(state)).count("optimization_barrier")
 
     assert barriers("framework") == 0
     assert barriers("reordered") == KERNELS[algorithm]

@@ -11,7 +11,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from representatives import measured, representatives
+from representatives import measured, quickest, representatives, slow
 
 from benchback.agent import Agent, Weights
 from benchback.algorithms.onpolicy import Transition
@@ -37,7 +37,7 @@ def rows(backend: str, dtype: str, executions: bool) -> list[Row]:
     """One measurement for all tests of a backend and a precision."""
     if executions and backend == "pytorch":
         return measured_elsewhere(backend, dtype, EXECUTIONS)
-    return list(measure("ppo", [backend], [dtype], [EXECUTIONS] if executions else LEVELS[:-1]))
+    return list(measure("ppo", [backend], [dtype], [EXECUTIONS] if executions else LEVELS[:-1], mode=quickest(backend)))
 
 
 def measured_elsewhere(backend: str, dtype: str, level: str) -> list[Row]:
@@ -106,9 +106,9 @@ def test_backend_is_within_tolerance_in_every_quantity(backend: str, level: str,
     check_rows(backend, level, dtype)
 
 
-# Modes and units of one precision tell those of the other: the second is slow.
+# Modes and units of one precision tell those of the other: the second is slow. NNX's are in test_nnx_modes.py too.
 @pytest.mark.parametrize("dtype", [pytest.param(x, marks=[pytest.mark.slow] * (x == "float64")) for x in DTYPES])
-@pytest.mark.parametrize("backend", representatives())
+@pytest.mark.parametrize("backend", [*representatives(x for x in BACKENDS if x != "nnx"), slow("nnx")])
 def test_modes_and_units_are_within_tolerance_in_every_quantity(backend: str, dtype: str) -> None:
     check_rows(backend, EXECUTIONS, dtype)
 

@@ -14,7 +14,7 @@ from benchback.measure.metrics import run_metrics, run_turns
 from benchback.measure.record import Cell, Record
 from benchback.measure.relay import COMMAND, Pace, Relay, run_relay, warm_iterations
 from benchback.measure.relay_worker import Runner
-from benchback.measure.worker import Job
+from benchback.measure.worker import Job, SharedWeights
 from benchback.run import Run
 from benchback.stats import relay_ratio
 
@@ -85,7 +85,7 @@ def test_optimiser_steps_never_exceed_those_of_the_training(tmp_path: Path) -> N
     """Of a cell that has only 3 iterations, all of them warm-up, the runner is given more."""
     job = Job(cell("purejax", num_iterations=3), SEED, time.monotonic())
     warm, most = warm_iterations([job.cell])
-    runner = Runner(job, tmp_path / "weights.safetensors", warm, most)
+    runner = Runner(job, SharedWeights(tmp_path / "weights.safetensors", writes=True), warm, most)
     assert runner.ledger["calls"] == 3, "of the cell: a whole training is predicted from it"
     for number in range(1, 5):
         runner.turn(2, number, 0)

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import torch
 from representatives import measured as parameters_of
-from representatives import representatives
+from representatives import quickest, representatives
 from test_contract import IN_PROCESS, different
 
 from benchback import checkpoint, envs, registry
@@ -69,7 +69,7 @@ def measured(subject: Subject, level: str) -> list[Row]:
 @cache
 def rows(backend: str, level: str, dtype: str = "float32") -> list[Row]:
     """Measured once for all tests."""
-    return measured(subject(backend, dtype), level)
+    return measured(replace(subject(backend, dtype), mode=quickest(backend)), level)
 
 
 @pytest.fixture(autouse=True)
@@ -659,9 +659,16 @@ def learnt(backend: str, probe: str, truncation: str = "bootstrap") -> tuple[np.
     )
 
 
+PROBED = [
+    *((b, "CutTarget") for b in BACKENDS),
+    ("purejax", "ObsTarget"),
+    ("pytorch", "Target"),
+    ("pytorch", "ObsTarget"),
+]
+
+
 @pytest.mark.parametrize(
-    ("backend", "probe"),
-    [*((b, "CutTarget") for b in BACKENDS), ("purejax", "ObsTarget"), ("pytorch", "Target"), ("pytorch", "ObsTarget")],
+    ("backend", "probe"), [pytest.param(b, p, marks=[] if b in FAMILIES else [pytest.mark.slow]) for b, p in PROBED]
 )
 def test_backend_learns_the_known_action_and_its_value(backend: str, probe: str) -> None:
     obs, action, value = learnt(backend, probe)
