@@ -25,7 +25,8 @@ Wrong = Callable[[Any], Any]
 
 
 def caught(backend: str, level: str, dtype: str = "float32") -> list[Row]:
-    return [row for row in measure("ppo", [backend], [dtype], [level]) if not row.ok]
+    """What is off in the cases of one configuration, on which the programs that are timed are proven too."""
+    return [row for row in measure("ppo", [backend], [dtype], [level], thorough=False) if not row.ok]
 
 
 @cache

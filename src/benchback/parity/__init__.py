@@ -57,14 +57,15 @@ def measure(
     mode: str = "none",
     unit: str = "phase",
     gradients: Gradients = "framework",
+    thorough: bool = True,
 ) -> Iterator[Row]:
-    """Largest deviation over all cases of every quantity at every level, backend by backend."""
+    """Largest deviation over the cases of every quantity at every level, backend by backend; `thorough`: all cases."""
     from benchback.parity.subject import Subject
 
     for dtype in dtypes:
         agents = {}
         for backend in backends:
-            subject = Subject(algorithm, backend, dtype, agents, mode, unit, gradients)
+            subject = Subject(algorithm, backend, dtype, agents, mode, unit, gradients, thorough)
             yield from _rows(subject, levels, optimised=False)
 
 
