@@ -85,7 +85,7 @@ def replace_member(agent: Agent, state: State, index: int, one: State) -> State:
 def partition(agent: Agent, state: State) -> tuple[State, State]:
     """Counters and everything else, each with None in place of the other."""
     leaves, structure = jax.tree_util.tree_flatten_with_path(state)
-    counts = [_role(agent, path) is Role.COUNTER for path, _ in leaves]
+    counts = [role_of(agent, path) is Role.COUNTER for path, _ in leaves]
     counters = [x if shared else None for (_, x), shared in zip(leaves, counts, strict=True)]
     members = [None if shared else x for (_, x), shared in zip(leaves, counts, strict=True)]
     return structure.unflatten(counters), structure.unflatten(members)
@@ -96,7 +96,7 @@ def combine(counters: State, members: State) -> State:
     return jax.tree.map(lambda a, b: b if a is None else a, counters, members, is_leaf=lambda x: x is None)
 
 
-def _role(agent: Agent, path: tuple[Any, ...]) -> Role:
+def role_of(agent: Agent, path: tuple[Any, ...]) -> Role:
     """The role of a leaf: that of the outermost name in its path which is a field of the State."""
     names = (str(getattr(key, "name", getattr(key, "key", key))) for key in path)
     return next(agent.roles[name] for name in names if name in agent.roles)
