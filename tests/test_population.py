@@ -1,7 +1,6 @@
 """Populations: a member is the same run alone, and nothing of a member depends on its neighbours."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
@@ -15,12 +14,13 @@ from conftest import TINY
 
 from benchback import envs, registry
 from benchback.agent import Agent, Role, start
+from benchback.envs import vectorise
 from benchback.errors import InputError
 from benchback.parity import deviation, execution
 from benchback.parity.execution import GROUP, NUM_ITERATIONS, NUM_MEMBERS, SEED
 from benchback.parity.subject import Subject, computing
 from benchback.parity.tolerance import TOLERANCE
-from benchback.population import members
+from benchback.population import groups, members
 
 JAX = [name for name, spec in registry.BACKENDS.items() if spec.family == "jax"]
 DTYPE = "float64"
@@ -337,6 +337,38 @@ def test_sizes_that_do_not_fit_are_refused() -> None:
         many_agents.init(many_agents.key(0), agent.hyper._replace(gamma=np.ones(3)))
 
 
+# Group sizes
+
+
+def test_the_likely_group_is_what_the_cache_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    agent, framework = plain("dqn"), backend("purejax")
+    weights = agent.export(start(agent, 0))
+    used = sum(x.nbytes for name, x in weights.items() if not name.startswith(("env/", "rng", "replay/", "adam/count")))
+    for held, size, expected in [(9 * used, 100, 8), (9 * used, 5, 5), (used // 2, 100, 1), (10**9, 999, 64)]:
+        monkeypatch.setattr(groups, "cache_bytes", lambda held=held: held)
+        choice = groups.likely_group(agent, framework, size)
+        assert (choice.group, choice.bytes_per_member) == (expected, used)
+
+
+def test_the_fastest_of_the_measured_groups_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that each call moves on by a time of its own: seconds of a member are 4, 1 and 2."""
+    clock, takes = [0.0], {2: 8.0, 4: 4.0, 8: 16.0}
+
+    def program(agent: Agent, framework: Any, mode: str, unit: str, length: int, *, size: int, group: int) -> Agent:
+        def iterate(state: Any) -> tuple[Any, Any]:
+            clock[0] += takes[size]
+            return state, ()
+
+        return replace(agent, iterate=iterate)
+
+    monkeypatch.setattr(groups, "execute", program)
+    monkeypatch.setattr(groups, "likely_group", lambda *_: groups.Choice(4, {}, 1000))
+    monkeypatch.setattr(groups.time, "perf_counter", lambda: clock[0])
+    choice = groups.choose_group(plain("dqn"), backend("purejax"), "jit", 100)
+    assert choice == groups.Choice(4, {2: 4.0, 4: 1.0, 8: 2.0}, 1000)
+    assert str(choice).endswith("2: 4000.00 ms, 4: 1000.00 ms, 8: 2000.00 ms")
+
+
 # Mistakes that the comparison with single runs must catch
 
 
@@ -385,14 +417,6 @@ def first_of_all(predicate: Any) -> Any:
     return chosen(predicate)
 
 
-@contextmanager
-def branch_of_the_first(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    cond = jax.lax.cond
-    with monkeypatch.context() as patch:
-        patch.setattr(jax.lax, "cond", lambda predicate, *rest: cond(first_of_all(predicate), *rest))
-        yield
-
-
 @cache
 def cartpole() -> Agent:
     """Episodes that end in different steps, and resets in a cond of each member."""
@@ -413,5 +437,6 @@ def episodes_as_alone() -> bool:
 def test_members_take_branches_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     assert episodes_as_alone()
     jax.clear_caches()
-    with branch_of_the_first(monkeypatch):
-        assert not episodes_as_alone()
+    monkeypatch.setattr(vectorise, "any_member", first_of_all)
+    cartpole.cache_clear()
+    assert not episodes_as_alone()
