@@ -55,6 +55,7 @@ LONGEST = (
     "test_td3",
     "test_vpg",
     "test_laws",
+    "test_population",
     "test_mutations",
     "test_dqn_parity",
     "test_dqn",

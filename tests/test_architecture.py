@@ -23,6 +23,7 @@ LAYERS = (
     ("backends",),
     ("algorithms",),
     ("registry",),
+    ("population",),
     ("checkpoint", "run"),
     ("train", "evaluate"),
     ("run_dir", "parity"),

@@ -64,6 +64,7 @@ def executed(backend: str, wanted: list[tuple[str, str]] | None) -> list[tuple[s
     """What is off in the wanted executions, without LLVM's optimiser."""
     with computing("float64", optimised=False):
         found = list(executions(Subject("dqn", backend, "float64", {}), cases.TINY, chosen=wanted))
+    assert any(name.endswith("/population") for name, _ in found) == (wanted is None)
     allowed = TOLERANCE["float64"]["L4"]
     return [(name, off) for name, off in found if not off <= allowed[name.partition("/")[0]]] if found else [("", 1.0)]
 

@@ -76,13 +76,15 @@ def expected_quantities(backend: str, level: str, dtype: str) -> set[str]:
     whole = LOSS | EPISODES | STATE
     apart = {f"{quantity}/iteration" for quantity in whole | {"action", "real_action/obs"}}
     beside = {f"{quantity}/jax" for quantity in whole | {"action"}} if spec.family == "torch" else set()
-    executions = [execution for execution in plan(spec) if execution[0] != "cudagraphs"]
+    executions = ["/".join(execution) for execution in plan(spec) if execution[0] != "cudagraphs"]
+    executions += [f"{'/'.join(best(spec))}/population"] if spec.family == "jax" else []
     discrete = {
         "L0": FORWARD,
         "L1": LOSS | STATE | {"gradient", "dtype"},
         "L2": LOSS | STATE,
         "L3": whole | apart,
-        "L4": {f"{q}/{m}/{u}" for q in STATE | {"metric", "episode", "greedy"} for m, u in executions} | beside,
+        "L4": {f"{q}/{execution}" for q in STATE | {"metric", "episode", "greedy"} for execution in executions}
+        | beside,
     }[level]
     boxed = set() if (level, dtype) == ("L4", "float64") else of_real_actions(spec, level)
     return discrete | {f"{quantity}/box" for quantity in boxed}

@@ -105,7 +105,8 @@ def test_the_best_execution_of_each_backend_changes_no_number(backend: str, monk
     """The others: `benchback parity --algorithm td3`."""
     monkeypatch.setattr(execution, "plan", lambda spec: [execution.best(spec)])
     found = measured(subject(backend), "L4")
-    assert {row.quantity for row in found} >= {f"{q}/{'/'.join(execution.best(BACKENDS[backend]))}" for q in STATE}
+    best = "/".join(execution.best(BACKENDS[backend]))
+    assert {row.quantity for row in found} >= {f"{q}/{best}{many}" for q in STATE for many in ("", "/population")}
     assert [row for row in found if not row.ok] == []
 
 

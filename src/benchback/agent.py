@@ -12,7 +12,7 @@ Invariants, each checked by a test:
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from inspect import get_annotations
 from typing import Annotated, Any, Literal, TypeVar
@@ -77,9 +77,9 @@ def roles(state_type: type) -> dict[str, Role]:
 
 def declared_fields(fields: Mapping[str, Any], role_of: Mapping[str, Role]) -> dict[str, Any]:
     """The fields of a state by name; TypeError if one declares no role."""
-    for field in fields:
-        if field not in role_of:
-            raise TypeError(f"State.{field} declares no role, so a checkpoint would silently leave it out; annotate it")
+    for name in fields:
+        if name not in role_of:
+            raise TypeError(f"State.{name} declares no role, so a checkpoint would silently leave it out; annotate it")
     return dict(fields)
 
 
@@ -199,3 +199,7 @@ class Backend:
     """The argument as NumPy arrays, in one transfer."""
     compiles: Callable[[], int]
     """Number of programs compiled so far in this process; never decreases."""
+    functional: Callable[[Agent], Agent] | None = None
+    """The agent as pure functions of trees of arrays, as populations need it; None if the framework has none."""
+    functional_modes: Mapping[str, Callable[[Agent], Agent]] = field(default_factory=dict)
+    """Compile modes of functional agents."""

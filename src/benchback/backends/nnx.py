@@ -155,6 +155,8 @@ backend = Backend(
     mark=xla.mark,
     fetch=xla.fetch,
     compiles=xla.compiles,
+    functional=functional,
+    functional_modes={"none": xla.none, "split": xla.jit},
 )
 
 

@@ -107,6 +107,8 @@ BACKEND = Backend(
     mark=mark,
     fetch=fetch,
     compiles=compiles,
+    functional=none,
+    functional_modes={"none": none, "jit": jit},
 )
 """The backend of Linen, Haiku and plain JAX; Equinox and NNX have further modes."""
 

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Key, Shaped
 
+from benchback.envs.any_member import any_member
 from benchback.envs.interface import Box, Discrete, Env, EnvState, Step
 
 
@@ -53,7 +54,7 @@ def vectorise(environment: Any, params: Any, id: str, num_envs: int, actions: Di
         done = terminated | truncated
         # Most steps end no episode: resets are computed only in those that do.
         inner, obs = jax.lax.cond(
-            done.any(),
+            any_member(done.any()),
             lambda: _where(done, jax.vmap(reset_one)(reset_key), (inner, final_obs)),
             lambda: (inner, final_obs),
         )

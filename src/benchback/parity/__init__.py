@@ -4,8 +4,8 @@
 - L1 one gradient step: every metric, gradient, weight and moment against the oracle;
 - L2 twenty gradient steps on different minibatches against the oracle;
 - L3 whole updates and whole iterations against the oracle, given the same noise and the same rows;
-- L4 every mode and unit of a backend against its own mode `none` in unit `phase`; and torch against the JAX family,
-  given the same noise and the same rows.
+- L4 every mode and unit of a backend against its own mode `none` in unit `phase`; in the JAX family members of a
+  population against the same runs alone; and torch against the JAX family, given the same noise and the same rows.
 
 `measure` runs L0 to L3 on all cases in mode `none`, and L4 carries their result over to the others. `prove` runs L0
 to L3 in the mode and unit of a cell that is timed, compiled as it will be timed, on the cases that share its programs.

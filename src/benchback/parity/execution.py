@@ -1,8 +1,10 @@
-"""L4, the same for every algorithm: modes and units do not change what an agent computes."""
+"""L4, the same for every algorithm: modes, units and populations do not change what an agent computes."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
+import jax
 import numpy as np
 
 from benchback.agent import Agent, Weights, start
@@ -10,11 +12,14 @@ from benchback.errors import InputError
 from benchback.parity import deviation, environment
 from benchback.parity.deviation import Deviation
 from benchback.parity.subject import Subject, computing
+from benchback.population import members
 from benchback.registry import Spec
 from benchback.train import advance
 
 SEED = 11
 NUM_ITERATIONS = 3
+NUM_MEMBERS, GROUP = 4, 2
+"""A population of more than one group, each of more than one member."""
 
 
 class Outcome(NamedTuple):
@@ -31,7 +36,10 @@ def executions(
     kind: Literal["discrete", "box"] = "discrete",
     chosen: Sequence[tuple[str, str]] | None = None,
 ) -> Iterator[Deviation]:
-    """Deviations of every execution of the plan, or the selected ones, from mode `none` in unit `phase`."""
+    """Deviations of every execution of the plan, or the selected ones, from mode `none` in unit `phase`.
+
+    A full plan of the JAX family ends with a population.
+    """
     agent = subject.plain(config, kind)
     reference = _trained(subject, agent)
     for mode, unit in plan(subject.spec) if chosen is None else chosen:
@@ -43,9 +51,33 @@ def executions(
         optimised = chosen is None and subject.dtype == "float32" and (mode, unit) == best(subject.spec)
         with computing(subject.dtype, optimised=optimised):
             outcome = _trained(subject, executed)
-        yield f"greedy/{mode}/{unit}", deviation.unlike(outcome.action, reference.action)
-        for quantity, off in deviation.worst(_compared(outcome, reference)):
+        for quantity, off in deviation.worst(_differences(outcome, reference)):
             yield f"{quantity}/{mode}/{unit}", off
+    if chosen is None and subject.spec.family == "jax":
+        yield from population(subject, config, kind)
+
+
+def population(subject: Subject, config: Any, kind: Literal["discrete", "box"] = "discrete") -> Iterator[Deviation]:
+    """Deviations of members, each with its own seed and floats, from the same runs alone in mode `none`."""
+    agent, (mode, unit) = subject.plain(config, kind), best(subject.spec)
+    hyper = [jax.tree.map(lambda x, i=i: x * (1 - i / 16), agent.hyper) for i in range(NUM_MEMBERS)]
+    outcomes = _members(subject, agent, jax.tree.map(lambda *x: np.array(x), *hyper))
+    alone = [_trained(subject, replace(agent, hyper=own), SEED + i) for i, own in enumerate(hyper)]
+    for quantity, off in deviation.worst(d for pair in zip(outcomes, alone, strict=True) for d in _differences(*pair)):
+        yield f"{quantity}/{mode}/{unit}/population", off
+
+
+def _members(subject: Subject, agent: Agent, hyper: Any) -> list[Outcome]:
+    """Results of the members of a population with these hyper-parameters."""
+    single, backend = members.view(agent, subject.framework), subject.framework
+    many = members.execute(agent, backend, *best(subject.spec), NUM_ITERATIONS, size=NUM_MEMBERS, group=GROUP)
+    state, metrics = advance(many, many.init(many.key(SEED), hyper))
+    metrics, outcomes = subject.fetch(metrics), []
+    for i in range(NUM_MEMBERS):
+        one = members.member(many, state, i)
+        own = {name: x[i] for name, x in metrics.items()}
+        outcomes.append(Outcome(_greedy(subject, single, one), own, single.export(one)))
+    return outcomes
 
 
 def plan(spec: Spec) -> list[tuple[str, str]]:
@@ -60,19 +92,24 @@ def best(spec: Spec) -> tuple[str, str]:
     return spec.best, spec.units[-1]
 
 
-def _compared(outcome: Outcome, reference: Outcome) -> Iterator[Deviation]:
+def _differences(outcome: Outcome, reference: Outcome) -> Iterator[Deviation]:
+    yield "greedy", deviation.unlike(outcome.action, reference.action)
     for quantity, off in deviation.of_metrics(outcome.metrics, reference.metrics):
         yield quantity.partition("/")[0], off
     yield from deviation.of_weights(outcome.weights, deviation.trained(reference.weights))
 
 
-def _trained(subject: Subject, agent: Agent) -> Outcome:
-    state = start(agent, SEED)
+def _trained(subject: Subject, agent: Agent, seed: int = SEED) -> Outcome:
+    state = start(agent, seed)
     history = []
     while sum(len(metrics["episodes"]) for metrics in history) < NUM_ITERATIONS:
         state, metrics = advance(agent, state)
         history.append({name: np.atleast_1d(x) for name, x in subject.fetch(metrics).items()})
     metrics = {name: np.concatenate([entry[name] for entry in history]) for name in history[0]}
     weights = agent.export(state)
+    return Outcome(_greedy(subject, agent, state), metrics, weights)
+
+
+def _greedy(subject: Subject, agent: Agent, state: Any) -> np.ndarray:
     obs = np.random.default_rng(SEED).normal(size=(16, environment.OBSERVATION_SIZE))
-    return Outcome(subject.greedy(agent, state, obs), metrics, weights)
+    return subject.greedy(agent, state, obs)

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from benchback import registry
-from benchback.agent import Agent, Gradients
+from benchback.agent import Agent, Backend, Gradients
 from benchback.backends import xla
 from benchback.parity import environment
 
@@ -63,10 +63,14 @@ class Subject:
             self.agents[known] = self.execute(self.plain(config, kind), self.mode, self.unit, CHUNK)
         return self.agents[known]
 
+    @property
+    def framework(self) -> Backend:
+        """The backend itself."""
+        return registry.load(self.algorithm, self.backend)[1]
+
     def execute(self, agent: Agent, mode: str, unit: str, length: int) -> Agent:
         """The agent in another mode and unit."""
-        _, backend = registry.load(self.algorithm, self.backend)
-        return registry.execute(agent, backend, mode, unit, length)
+        return registry.execute(agent, self.framework, mode, unit, length)
 
     def greedy(self, agent: Agent, state: Any, obs: np.ndarray) -> np.ndarray:
         """Greedy actions on first observations of episodes."""
@@ -90,5 +94,4 @@ class Subject:
 
     def fetch(self, tree: Any) -> Any:
         """A record or a mapping of arrays on the device as NumPy arrays."""
-        _, backend = registry.load(self.algorithm, self.backend)
-        return backend.fetch(dict(tree) if isinstance(tree, Mapping) else tree)
+        return self.framework.fetch(dict(tree) if isinstance(tree, Mapping) else tree)

@@ -22,6 +22,7 @@ from benchback.algorithms.ppo.loss import Minibatch, make_training_batch, ppo_lo
 from benchback.backends import xla
 from benchback.backends.kernel_gradients import Gradients
 from benchback.backends.linen import LAYOUT, ActorCritic, with_log_std
+from benchback.envs.any_member import any_member
 from benchback.envs.interface import Env, EnvState, Step
 from benchback.math import jax as math
 
@@ -80,7 +81,7 @@ def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
     def finish_rollout(state: State, obs: Any, action: Any, policy_params: Any, step: Step) -> Transition:
         log_prob = distribution.log_prob(policy_params, action)
         networks = state.params, state.normaliser
-        final_value = jax.lax.cond(step.truncated.any(), values, no_values, *networks, step.final_obs)
+        final_value = jax.lax.cond(any_member(step.truncated.any()), values, no_values, *networks, step.final_obs)
         return to_transitions(obs, action, log_prob, values(*networks, obs), final_value, step)
 
     def values(params: Any, normaliser: Any, obs: Shaped[Array, "T E *O"]) -> Float[Array, "T E"]:

@@ -24,6 +24,7 @@ from benchback.backends import nnx as backend
 from benchback.backends import xla
 from benchback.backends.kernel_gradients import Gradients
 from benchback.backends.nnx import ActorCritic
+from benchback.envs.any_member import any_member
 from benchback.envs.interface import Env, EnvState, Step
 from benchback.math import jax as math
 
@@ -98,7 +99,7 @@ def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
     def finish_rollout(state: State, obs: Any, action: Any, policy_params: Any, step: Step) -> Transition:
         log_prob = distribution.log_prob(policy_params, action)
         networks = state.model, state.normaliser.get_value()
-        final_value = jax.lax.cond(step.truncated.any(), values, no_values, *networks, step.final_obs)
+        final_value = jax.lax.cond(any_member(step.truncated.any()), values, no_values, *networks, step.final_obs)
         return to_transitions(obs, action, log_prob, values(*networks, obs), final_value, step)
 
     def values(model: ActorCritic, normaliser: Any, obs: Shaped[Array, "T E *O"]) -> Float[Array, "T E"]:

@@ -16,6 +16,7 @@ from benchback.algorithms.vpg.loss import Minibatch, make_training_batch, policy
 from benchback.backends import xla
 from benchback.backends.equinox import LAYOUT, ActorCritic
 from benchback.backends.kernel_gradients import Gradients
+from benchback.envs.any_member import any_member
 from benchback.envs.interface import Env, EnvState, Step
 from benchback.math import jax as math
 
@@ -70,7 +71,7 @@ def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
     # Values are not needed to act: computing them for all steps at once, outside the loop, is faster.
     def finish_rollout(model: ActorCritic, obs: Any, action: Any, policy_params: Any, step: Step) -> Transition:
         log_prob = distribution.log_prob(policy_params, action)
-        final_value = jax.lax.cond(step.truncated.any(), values, no_values, model, step.final_obs)
+        final_value = jax.lax.cond(any_member(step.truncated.any()), values, no_values, model, step.final_obs)
         return to_transitions(obs, action, log_prob, values(model, obs), final_value, step)
 
     def values(model: ActorCritic, obs: Shaped[Array, "T E *O"]) -> Float[Array, "T E"]:

@@ -171,13 +171,20 @@ def make_epoch(work: SimpleNamespace) -> Any:
     return epoch
 
 
-def make_train(work: SimpleNamespace) -> Any:
-    """key -> last runner state, statistics of every step."""
+def make_parts(work: SimpleNamespace) -> tuple[Any, Any]:
+    """key -> runner at the start of training; (runner, None) -> runner after one update, statistics of every step."""
     env = LoggedEnv(work.env)
     network = ActorCritic(env.num_actions, tuple(work.hidden_sizes))
     adam = optax.adam(work.learning_rate, eps=work.adam_epsilon)
     optimiser = optax.chain(optax.clip_by_global_norm(work.max_grad_norm), adam)
     collect, epoch = make_collect(env, work), make_epoch(work)
+
+    def start(key: jax.Array) -> tuple[Any, ...]:
+        key, model_key, reset_key = jax.random.split(key, 3)
+        obs, env_state = jax.vmap(env.reset)(jax.random.split(reset_key, work.num_envs))
+        params = network.init(model_key, obs)
+        train_state = TrainState.create(apply_fn=network.apply, params=params, tx=optimiser)
+        return train_state, env_state, obs, key
 
     def update(runner: tuple[Any, ...], _: None) -> tuple[tuple[Any, ...], Any]:
         runner, batch = collect(runner)
@@ -187,14 +194,13 @@ def make_train(work: SimpleNamespace) -> Any:
         (train_state, _, key), _ = jax.lax.scan(epoch, (train_state, data, key), None, work.num_epochs)
         return (train_state, env_state, obs, key), batch.info
 
-    def train(key: jax.Array) -> tuple[Any, dict[str, jax.Array]]:
-        key, model_key, reset_key = jax.random.split(key, 3)
-        obs, env_state = jax.vmap(env.reset)(jax.random.split(reset_key, work.num_envs))
-        params = network.init(model_key, obs)
-        train_state = TrainState.create(apply_fn=network.apply, params=params, tx=optimiser)
-        return jax.lax.scan(update, (train_state, env_state, obs, key), None, work.num_iterations)
+    return start, update
 
-    return train
+
+def make_train(work: SimpleNamespace) -> Any:
+    """key -> last runner state, statistics of every step."""
+    start, update = make_parts(work)
+    return lambda key: jax.lax.scan(update, start(key), None, work.num_iterations)
 
 
 def measure(work: SimpleNamespace, options: dict[str, str]) -> dict[str, Any]:
