@@ -202,8 +202,14 @@ def _for_each(x: Any, size: int) -> Float[Array, "N"]:
 def _export(agent: Agent, size: int, state: State) -> Weights:
     """The weights of all members, stacked; counters too."""
     state = jax.device_get(state)
-    each = [agent.export(member(agent, state, i)) for i in range(size)]
-    return {name: np.stack([weights[name] for weights in each]) for name in each[0]}
+    stacked: Weights = {}
+    # Filled one by one: a list of all members would be another copy of them.
+    for i in range(size):
+        for name, x in agent.export(member(agent, state, i)).items():
+            if not i:
+                stacked[name] = np.empty((size, *x.shape), x.dtype)
+            stacked[name][i] = x
+    return stacked
 
 
 def _load(agent: Agent, state: State, weights: Weights) -> State:
