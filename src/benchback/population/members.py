@@ -215,7 +215,10 @@ def _export(agent: Agent, size: int, state: State) -> Weights:
 def _load(agent: Agent, state: State, weights: Weights) -> State:
     """The state with every section restored in every member; the counters are those of the first."""
     size = len(next(iter(weights.values())))
-    each = [agent.load(member(agent, state, i), {name: x[i] for name, x in weights.items()}) for i in range(size)]
+    each = [
+        agent.load(member(agent, state, i), {name: np.asarray(x[i]) for name, x in weights.items()})
+        for i in range(size)
+    ]
     counters, _ = partition(agent, each[0])
     stacked = jax.tree.map(lambda *x: jnp.stack(x), *(partition(agent, one)[1] for one in each))
     return combine(counters, stacked)
