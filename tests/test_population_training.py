@@ -264,6 +264,8 @@ def test_what_a_killed_population_left_after_its_checkpoint_is_dropped(whole: Tr
     assert sorted(folder.parts()) == [1]
     stray = folder.curves / "part-00000003.parquet"
     stray.write_bytes(folder.parts()[1].read_bytes())
+    with folder.metrics.open("a") as file:
+        file.write("1")  # of a row whose iteration is 12
     (folder.curves / ".part-00000004.99.new.parquet").write_bytes(b"PAR1 and no more")
     resumed = train_population(RUN, origin=folders.open_population(folder.path))
     check_same(resumed.folder, whole.folder)

@@ -44,12 +44,7 @@ class RunDir:
 
     def append(self, rows: Sequence[dict[str, Any]]) -> None:
         """Add rows to the metrics and flush them."""
-        new = not self.metrics.exists()
-        with self.metrics.open("a", newline="") as file:
-            writer = csv.DictWriter(file, fieldnames=list(rows[0]))
-            if new:
-                writer.writeheader()
-            writer.writerows(rows)
+        _append(self.metrics, rows)
 
     def rows(self) -> list[dict[str, str]]:
         """The metrics written so far."""
@@ -60,10 +55,23 @@ class RunDir:
 
     def rewind(self, iteration: int) -> None:
         """Delete rows after `iteration`: a resumed run computes them again."""
-        kept = [row for row in self.rows() if row["iteration"] and int(row["iteration"]) <= iteration]
-        self.metrics.unlink(missing_ok=True)
-        if kept:
-            self.append(kept)
+        # A row that was cut short lacks columns, and its iteration may lack digits.
+        whole = [row for row in self.rows() if None not in row.values()]
+        if kept := [row for row in whole if int(row["iteration"]) <= iteration]:
+            with checkpoint.replacing(self.metrics) as draft:
+                _append(draft, kept)
+        else:
+            self.metrics.unlink(missing_ok=True)
+
+
+def _append(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Add rows to a CSV file, a new one with a header."""
+    new = not path.exists()
+    with path.open("a", newline="") as file:
+        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
+        if new:
+            writer.writeheader()
+        writer.writerows(rows)
 
 
 def create(path: Path, run: Run) -> RunDir:

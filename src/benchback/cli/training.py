@@ -188,7 +188,10 @@ def play(arguments: list[str]) -> int:
         raise InputError(f"fps={flags.fps:g} must be greater than 0 and at most 1000")
     limit_threads(flags.threads)
     folder, member, checkpoint = open_any(path)
-    run, out = Run.from_dict(checkpoint.run), flags.out or folder / f"play{'' if member is None else member}.mp4"
+    run, out = (
+        Run.from_dict(checkpoint.run),
+        flags.out or folder / ("play.mp4" if member is None else f"play-{member}.mp4"),
+    )
     allow_precision(run)
     options = {"episodes": flags.episodes, "max_steps": flags.max_steps, "seed": flags.seed}
     with measuring(0.1) as progress:

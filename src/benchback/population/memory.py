@@ -9,8 +9,8 @@ from benchback.agent import Agent, Backend
 from benchback.errors import InputError
 from benchback.population.members import view
 
-SAVED_COPIES = 2
-"""Copies of all states while a checkpoint is written: stacked by name, and as the bytes of the file."""
+SAVED_COPIES = 3
+"""Copies of all states while a checkpoint is written: stacked by name, and twice as the bytes of the file."""
 BATCH_COPIES = 3
 """Copies of a group's batch while it is learnt from: as collected, with advantages, and shuffled."""
 
