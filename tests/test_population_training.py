@@ -262,7 +262,7 @@ def test_what_a_killed_population_left_after_its_checkpoint_is_dropped(whole: Tr
         train_population(RUN, ASKED, out=tmp_path / "pop", checkpoint_every=2, on_rows=die)
     folder = PopulationDir(tmp_path / "pop")
     assert sorted(folder.parts()) == [1]
-    stray = folder.curves / "part-00000003.parquet"
+    stray = folder.curves / "part-00000004.parquet"
     stray.write_bytes(folder.parts()[1].read_bytes())
     with folder.metrics.open("a") as file:
         file.write("1")  # of a row whose iteration is 12
