@@ -200,8 +200,8 @@ BUGS = {
     ),
     "a checkpoint too late": Bug(
         "run_dir.py",
-        "due = done - saved >= checkpoint_every",
-        "due = done - saved > checkpoint_every",
+        "iterations >= checkpoint_every",
+        "iterations > checkpoint_every",
         "test_run_dir.py::test_checkpoints_are_as_far_apart_as_was_asked",
     ),
     "env steps of the iteration before": Bug(
@@ -253,9 +253,9 @@ BUGS = {
         "test_tune.py::test_the_best_of_a_scaled_tuning_is_a_run_of_full_length",
     ),
     "logarithmic ranges drawn evenly": Bug(
-        "tools/tune/space.py",
-        "math.exp(drawn) if self.log else drawn:.4g",
-        "drawn:.4g",
+        "population/ranges.py",
+        "math.exp(number) if self.log else number:.4g",
+        "number:.4g",
         "test_tune.py::test_half_of_the_draws_lie_below_the_middle_of_the_scale",
     ),
     "points without all seeds come first": Bug(
@@ -503,6 +503,48 @@ BUGS = {
         'self.run_canary(self.block, "after")',
         'self.run_canary(self.block, "before")',
         "test_campaign.py::test_a_campaign_runs_every_slot_once_with_canaries_and_proof",
+    ),
+    "points with seeds of their own": Bug(
+        "population/spec.py",
+        "Members(tuple(seeds) * len(points), values)",
+        "Members(tuple(range(run.seed, run.seed + len(points) * len(seeds))), values)",
+        "test_population_training.py::test_a_grid_has_every_combination_with_every_seed",
+    ),
+    "all members train with the floats of the run": Bug(
+        "population/training.py",
+        "state = many.init(keys, hyper)",
+        "state = many.init(keys, single.hyper)",
+        "test_population_training.py::test_a_member_is_the_same_run_alone",
+    ),
+    "a part of the curves spans a checkpoint": Bug(
+        "population/training.py",
+        "curves.flush()  # before",
+        "done >= run.config.num_iterations and curves.flush()  # before",
+        "test_population_training.py::test_what_a_killed_population_left_after_its_checkpoint_is_dropped",
+    ),
+    "curves after the checkpoint are kept": Bug(
+        "population/folder.py",
+        "if first > iteration:",
+        "if first > 2 * iteration:",
+        "test_population_training.py::test_what_a_killed_population_left_after_its_checkpoint_is_dropped",
+    ),
+    "the best member by the whole training": Bug(
+        "population/folder.py",
+        "iteration - max(1, iteration // 10)",
+        "0",
+        "test_population_training.py::test_the_best_member_has_the_highest_return_of_the_last_tenth",
+    ),
+    "members without a value count": Bug(
+        "population/summary.py",
+        "count = finite.sum(axis=1)",
+        "count = np.full(len(x), x.shape[1])",
+        "test_population_training.py::test_members_without_a_finite_value_are_left_out_and_counted",
+    ),
+    "a member's checkpoint is that of the first": Bug(
+        "population/folder.py",
+        "np.array(x[index])",
+        "np.array(x[0])",
+        "test_population_training.py::test_a_member_is_the_same_run_alone",
     ),
 }
 

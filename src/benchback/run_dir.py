@@ -20,6 +20,9 @@ from benchback.registry import stored_gradients
 from benchback.run import Run
 from benchback.train import Progress, train
 
+POPULATION = "population.yaml"
+"""File that tells a population's directory from that of a single run."""
+
 
 @dataclass(frozen=True)
 class RunDir:
@@ -41,12 +44,7 @@ class RunDir:
 
     def append(self, rows: Sequence[dict[str, Any]]) -> None:
         """Add rows to the metrics and flush them."""
-        new = not self.metrics.exists()
-        with self.metrics.open("a", newline="") as file:
-            writer = csv.DictWriter(file, fieldnames=list(rows[0]))
-            if new:
-                writer.writeheader()
-            writer.writerows(rows)
+        _append(self.metrics, rows)
 
     def rows(self) -> list[dict[str, str]]:
         """The metrics written so far."""
@@ -57,10 +55,23 @@ class RunDir:
 
     def rewind(self, iteration: int) -> None:
         """Delete rows after `iteration`: a resumed run computes them again."""
-        kept = [row for row in self.rows() if row["iteration"] and int(row["iteration"]) <= iteration]
-        self.metrics.unlink(missing_ok=True)
-        if kept:
-            self.append(kept)
+        # A row that was cut short lacks columns, and its iteration may lack digits.
+        whole = [row for row in self.rows() if None not in row.values()]
+        if kept := [row for row in whole if int(row["iteration"]) <= iteration]:
+            with checkpoint.replacing(self.metrics) as draft:
+                _append(draft, kept)
+        else:
+            self.metrics.unlink(missing_ok=True)
+
+
+def _append(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Add rows to a CSV file, a new one with a header."""
+    new = not path.exists()
+    with path.open("a", newline="") as file:
+        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
+        if new:
+            writer.writeheader()
+        writer.writerows(rows)
 
 
 def create(path: Path, run: Run) -> RunDir:
@@ -83,6 +94,8 @@ def open_run(path: Path) -> tuple[RunDir, Checkpoint]:
     folder = RunDir(path)
     if not path.is_dir():
         raise InputError(f"{path} is not a run folder; give one that `benchback train` wrote")
+    if (path / POPULATION).exists():
+        raise InputError(f"{path} is a population of many agents; name one of them, e.g. {path}#0")
     found = checkpoint.read(folder.checkpoint)
     return folder, replace(found, run=found.run | {"gradients": stored_gradients(found.run)})
 
@@ -90,9 +103,14 @@ def open_run(path: Path) -> tuple[RunDir, Checkpoint]:
 def reopen(path: Path, at: Checkpoint) -> tuple[RunDir, float]:
     """The directory of a run that resumes from `at`, and the seconds it had run by then."""
     folder = RunDir(path)
-    folder.rewind(at.iteration)
+    return folder, rewound(folder, at.iteration)
+
+
+def rewound(folder: RunDir, iteration: int) -> float:
+    """Rewinds the directory to `iteration` and returns the seconds the run had taken by then."""
+    folder.rewind(iteration)
     rows = folder.rows()
-    return folder, float(rows[-1]["seconds"]) if rows else 0.0
+    return float(rows[-1]["seconds"]) if rows else 0.0
 
 
 def save(folder: RunDir, progress: Progress, run: Run) -> None:
@@ -125,18 +143,17 @@ def train_run(
     run: Run,
     *,
     out: Path | None = None,
-    origin: tuple[Path, Checkpoint] | None = None,
+    origin: tuple[Path | None, Checkpoint] | None = None,
     checkpoint_every: int | None = None,
     on_rows: Callable[[list[dict[str, Any]]], None] = lambda rows: None,
     asked_to_stop: Callable[[], bool] = lambda: False,
 ) -> Finished:
-    """Train into a run directory: a new one, or that of `origin` if its checkpoint is of the same run.
+    """Train into a run directory: a new one, or that of `origin` if it has one and its checkpoint is of the same run.
 
     Metrics are appended after every program call and passed to `on_rows`; a checkpoint is written every
     `checkpoint_every` iterations (every 30 s if not given), at the end, and when asked to stop.
     """
-    if checkpoint_every is not None and checkpoint_every < 1:
-        raise InputError(f"checkpoint_every={checkpoint_every} must be at least 1")
+    check_cadence(checkpoint_every)
     training, place, elapsed_s = _begin(run, out, origin)
     done = origin[1].iteration if origin else 0
     saved, saved_s, started = done, time.perf_counter(), time.perf_counter() - elapsed_s
@@ -145,10 +162,7 @@ def train_run(
         place.append(rows)
         on_rows(rows)
         done, stopping = progress.iteration, asked_to_stop()
-        if checkpoint_every is None:
-            due = time.perf_counter() - saved_s >= CHECKPOINT_EVERY_S
-        else:
-            due = done - saved >= checkpoint_every
+        due = is_due(checkpoint_every, done - saved, time.perf_counter() - saved_s)
         if due or stopping or done >= run.config.num_iterations:
             save(place, progress, run)
             saved, saved_s = done, time.perf_counter()
@@ -157,8 +171,19 @@ def train_run(
     return Finished(place, done, interrupted=False)
 
 
+def check_cadence(checkpoint_every: int | None) -> None:
+    """Raise an InputError unless a checkpoint can be written every so many iterations."""
+    if checkpoint_every is not None and checkpoint_every < 1:
+        raise InputError(f"checkpoint_every={checkpoint_every} must be at least 1")
+
+
+def is_due(checkpoint_every: int | None, iterations: int, seconds: float) -> bool:
+    """Whether a checkpoint is due, so many iterations and seconds after the last one."""
+    return seconds >= CHECKPOINT_EVERY_S if checkpoint_every is None else iterations >= checkpoint_every
+
+
 def _begin(
-    run: Run, out: Path | None, origin: tuple[Path, Checkpoint] | None
+    run: Run, out: Path | None, origin: tuple[Path | None, Checkpoint] | None
 ) -> tuple[Iterator[Progress], RunDir, float]:
     """The training iterator, its directory, and the seconds it has run before."""
     path, at = origin or (None, None)

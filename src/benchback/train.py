@@ -36,15 +36,20 @@ def train(run: Run, checkpoint: Checkpoint | None = None) -> Iterator[Progress]:
     Invalid runs are rejected by this call; training happens as the iterator is consumed.
     """
     iteration = checkpoint.iteration if checkpoint else 0
+    check_rest(run, iteration)
+    agent, backend = build(run)
+    state = start(agent, run.seed, transplantable(run, checkpoint) if checkpoint else None)
+    return _loop(run, agent, backend, state, iteration)
+
+
+def check_rest(run: Run, iteration: int) -> None:
+    """Raise an InputError unless the run's programs lead from `iteration` to its last one."""
     remaining = run.config.num_iterations - iteration
     if remaining < 0 or remaining % run.length:
         raise InputError(
             f"{iteration} of {run.config.num_iterations} iterations are done, and programs of {run.length} do not "
             "lead to the end; choose another --num-iterations, --chunk or --unit"
         )
-    agent, backend = build(run)
-    state = start(agent, run.seed, transplantable(run, checkpoint) if checkpoint else None)
-    return _loop(run, agent, backend, state, iteration)
 
 
 def _loop(run: Run, agent: Agent, backend: Backend, state: Any, iteration: int) -> Iterator[Progress]:

@@ -11,8 +11,9 @@ benchback: which neural-network backend should I build my reinforcement-learning
 
 usage: benchback VERB [options]        benchback VERB --help for the options of one
 
-  train ALGORITHM    train one agent; writes a run folder (also: train --resume RUN)
-  eval RUN           play a trained agent greedily and print its returns
+  train ALGORITHM    train one agent, or many in one program (--seeds, --vary); writes a run folder
+                     (also: train --resume RUN)
+  eval RUN           play a trained agent greedily and print its returns (RUN#17: member 17 of many)
   play RUN           a video of a trained agent, mp4 or gif
   tune SPACE         grid and random search over any fields of a run; run it again to continue
   advise             which backend for a project of so many steps and seeds, measured here and now

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import numpy as np
+import tyro
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
@@ -29,7 +30,7 @@ Config = TypeVar("Config")
 
 @dataclass(frozen=True)
 class TrainFlags(Generic[Config]):
-    """Train one agent and write config.yaml, metrics.csv and checkpoint.safetensors to a run folder.
+    """Train one agent, or many in one program; a run folder gets config.yaml, metrics.csv and checkpoint.safetensors.
 
     The algorithm comes first: `benchback train td3 --help` shows the options of another.
     """
@@ -38,7 +39,21 @@ class TrainFlags(Generic[Config]):
     config: Path | None = None
     """YAML file with fields of the run (as config.yaml in a run folder); flags override it."""
     resume: Path | None = None
-    """Continue the run in this folder. With other flags: start a new run (--out) from its checkpoint."""
+    """Continue the run in this folder, or a member of a population, RUN#MEMBER, on its own. With other flags: start a
+    new run (--out) from its checkpoint."""
+    seeds: int | None = None
+    """Train a population with so many seeds, from --seed on; with --vary, so many for each point."""
+    vary: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """FIELD=VALUE,VALUE or a range, FIELD=LOW..HIGH or FIELD=log:LOW..HIGH: members of a population differ in this
+    float. May be given more than once. In a grid a range ends with its number of values, LOW..HIGH:8."""
+    population: int | None = None
+    """Points of the varied fields; without it, all combinations of a grid."""
+    sampling: Literal["grid", "random", "sobol"] | None = None
+    """How points are placed: by default a grid, or sobol if --population is given."""
+    keep: str | None = None
+    """Members that get run folders of their own at the end: best (default), all or every:K."""
+    group: int | None = None
+    """Members of a population that run side by side; by default as many as the processor's cache is likely to hold."""
     out: Path | None = None
     """Run folder to create; by default a name under runs/ made of the run's settings."""
     checkpoint_every: int | None = None
@@ -88,15 +103,16 @@ class PlayFlags:
 
 def train(arguments: list[str]) -> int:
     from benchback import registry, run_dir
+    from benchback.cli import populations
 
     algorithm = registry.DEFAULT_ALGORITHM
     if arguments and not arguments[0].startswith("-"):
         algorithm, arguments = arguments[0], arguments[1:]
     fields: dict[str, Any] = {"algorithm": algorithm}
-    checkpoint = None
+    origin = None
     if resumed := value_of("--resume", arguments):
-        _, checkpoint = run_dir.open_run(Path(resumed))
-        fields = checkpoint.run | (
+        origin = populations.opened(resumed)
+        fields = origin.checkpoint.run | (
             {"mode": "best", "gradients": "framework"} if value_of("--backend", arguments) else {}
         )
     if given := value_of("--config", arguments):
@@ -104,24 +120,25 @@ def train(arguments: list[str]) -> int:
     default = TrainFlags(run=Run.from_dict(fields))
     flags_type = TrainFlags[Run[registry.config(fields["algorithm"])]]
     flags = parse(flags_type, arguments, f"train {algorithm}", default)
-    return run_training(flags, checkpoint)
-
-
-def run_training(flags: TrainFlags, checkpoint: Any) -> int:
-    """Train as the flags say and show progress. When interrupted, it ends after the current call."""
-    from benchback.run_dir import train_run
-
+    asked = populations.asked_for(flags, origin)
     limit_threads(flags.threads)
     if flags.compile_cache:
         keep_programs(flags.compile_cache)
     allow_precision(flags.run)
-    done = checkpoint.iteration if checkpoint else 0
+    return populations.run_population(flags, asked, origin) if asked else run_training(flags, origin)
+
+
+def run_training(flags: TrainFlags, origin: Any) -> int:
+    """Train as the flags say and show progress. When interrupted, it ends after the current call."""
+    from benchback.run_dir import train_run
+
+    done = origin.checkpoint.iteration if origin else 0
     interrupted = on_interrupt()
     with reporter(flags.run, done, flags.json) as report:
         finished = train_run(
             flags.run,
             out=flags.out,
-            origin=(flags.resume, checkpoint) if flags.resume and checkpoint else None,
+            origin=(origin.path, origin.checkpoint) if origin else None,
             checkpoint_every=flags.checkpoint_every,
             on_rows=report,
             asked_to_stop=interrupted,
@@ -137,8 +154,8 @@ def allow_precision(run: Any) -> None:
 
 
 def evaluate(arguments: list[str]) -> int:
-    from benchback import run_dir
     from benchback.evaluate import evaluate
+    from benchback.population.folder import open_any
 
     if arguments and arguments[0] in ("-h", "--help"):
         parse(EvalFlags, arguments, "eval RUN")
@@ -147,7 +164,7 @@ def evaluate(arguments: list[str]) -> int:
     if flags.episodes < 1:
         raise InputError(f"episodes={flags.episodes} must be at least 1")
     limit_threads(flags.threads)
-    _, checkpoint = run_dir.open_run(Path(path))
+    _, _, checkpoint = open_any(path)
     run = Run.from_dict(checkpoint.run)
     allow_precision(run)
     returns = evaluate(run, checkpoint.weights, flags.episodes, flags.seed)
@@ -156,8 +173,8 @@ def evaluate(arguments: list[str]) -> int:
 
 
 def play(arguments: list[str]) -> int:
-    from benchback import run_dir
     from benchback.cli.tables import measuring
+    from benchback.population.folder import open_any
     from benchback.tools.play import record
 
     if arguments and arguments[0] in ("-h", "--help"):
@@ -170,8 +187,11 @@ def play(arguments: list[str]) -> int:
     if flags.fps is not None and not 0 < flags.fps <= 1000:
         raise InputError(f"fps={flags.fps:g} must be greater than 0 and at most 1000")
     limit_threads(flags.threads)
-    _, checkpoint = run_dir.open_run(Path(path))
-    run, out = Run.from_dict(checkpoint.run), flags.out or Path(path) / "play.mp4"
+    folder, member, checkpoint = open_any(path)
+    run, out = (
+        Run.from_dict(checkpoint.run),
+        flags.out or folder / ("play.mp4" if member is None else f"play-{member}.mp4"),
+    )
     allow_precision(run)
     options = {"episodes": flags.episodes, "max_steps": flags.max_steps, "seed": flags.seed}
     with measuring(0.1) as progress:
@@ -209,7 +229,7 @@ class Reporter:
                 self.last_row = row
             if self.as_json:
                 print(json.dumps({"event": "iteration"} | jsonable(row)), flush=True)
-        status = f"return {self.last_row.get('episode_return', math.nan):.1f}"
+        status = self.status()
         self.bar.update(self.task, completed=rows[-1]["iteration"], status=status)
         due = (
             time.monotonic() - self.last_line_s > LINES_APART_S
@@ -222,6 +242,10 @@ class Reporter:
                 f"iteration {rows[-1]['iteration']}/{total}  {rows[-1]['seconds']:.1f} s  {status}",
                 file=sys.stderr,
             )
+
+    def status(self) -> str:
+        """The newest results in a few words."""
+        return f"return {self.last_row.get('episode_return', math.nan):.1f}"
 
     def finish(self, run_dir: RunDir, interrupted: bool) -> None:
         """Print how it ended and the paths of the files."""

@@ -202,14 +202,23 @@ def _for_each(x: Any, size: int) -> Float[Array, "N"]:
 def _export(agent: Agent, size: int, state: State) -> Weights:
     """The weights of all members, stacked; counters too."""
     state = jax.device_get(state)
-    each = [agent.export(member(agent, state, i)) for i in range(size)]
-    return {name: np.stack([weights[name] for weights in each]) for name in each[0]}
+    stacked: Weights = {}
+    # Filled one by one: a list of all members would be another copy of them.
+    for i in range(size):
+        for name, x in agent.export(member(agent, state, i)).items():
+            if not i:
+                stacked[name] = np.empty((size, *x.shape), x.dtype)
+            stacked[name][i] = x
+    return stacked
 
 
 def _load(agent: Agent, state: State, weights: Weights) -> State:
     """The state with every section restored in every member; the counters are those of the first."""
     size = len(next(iter(weights.values())))
-    each = [agent.load(member(agent, state, i), {name: x[i] for name, x in weights.items()}) for i in range(size)]
+    each = [
+        agent.load(member(agent, state, i), {name: np.asarray(x[i]) for name, x in weights.items()})
+        for i in range(size)
+    ]
     counters, _ = partition(agent, each[0])
     stacked = jax.tree.map(lambda *x: jnp.stack(x), *(partition(agent, one)[1] for one in each))
     return combine(counters, stacked)

@@ -3,7 +3,6 @@
 Spaces that come with the package are YAML files in `spaces/`; a user's own has the same fields, or is given by flags.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
 from itertools import product
@@ -15,6 +14,7 @@ import numpy as np
 from benchback import registry
 from benchback.errors import InputError
 from benchback.measure.study_checks import NAME
+from benchback.population.ranges import Range, parse_range
 from benchback.run import Run
 from benchback.run_dir import read_config
 
@@ -23,22 +23,6 @@ DECADE = 10.0
 """A range whose ends are this factor apart is drawn from on a logarithmic scale unless it says otherwise."""
 TRIES = 100
 """Most draws per wanted point, since some may be equal."""
-
-
-@dataclass(frozen=True)
-class Range:
-    """All numbers from `low` to `high`."""
-
-    low: float
-    high: float
-    log: bool
-    """Draw the logarithm evenly rather than the number."""
-
-    def draw(self, random: np.random.Generator) -> float:
-        """A number of four digits within the range."""
-        low, high = (math.log(self.low), math.log(self.high)) if self.log else (self.low, self.high)
-        drawn = random.uniform(low, high)
-        return min(max(float(f"{math.exp(drawn) if self.log else drawn:.4g}"), self.low), self.high)
 
 
 @dataclass(frozen=True)
@@ -184,22 +168,9 @@ def _source(known: Mapping[str, Field], name: str, given: Any) -> Range | list[A
     field = _named(known, name)
     if not isinstance(given, str) or ".." not in given:
         return _values(known, name, given)
-    scale, _, ends = given.rpartition(":")
-    if scale not in ("", "log", "linear"):
-        raise InputError(
-            f"random: {name}={given[:80]} has the scale {scale[:40]}; write log:LOW..HIGH or linear:LOW..HIGH"
-        )
-    try:
-        low, high = map(float, ends.split(".."))
-    except ValueError:
-        raise InputError(f"random: {name}={given[:80]} must be LOW..HIGH, e.g. 1e-5..1e-2") from None
     if type(field.default) not in (int, float):
         raise InputError(f"random: {name} has no range, its values are not numbers; list them: {name}=VALUE,VALUE")
-    if not -math.inf < low < high < math.inf:
-        raise InputError(f"random: {name}={given[:80]} must begin below its end")
-    if scale == "log" and low <= 0:
-        raise InputError(f"random: {name}={given[:80]} must begin above 0 to be drawn on a logarithmic scale")
-    return Range(low, high, scale == "log" or (not scale and low > 0 and high / low >= DECADE))
+    return parse_range(f"random: {name}", given, log_from=DECADE)
 
 
 def _parsed(field: Field, value: Any) -> Any:

@@ -1,0 +1,122 @@
+"""`benchback train` of a population: which members are meant, their progress and their outcome."""
+
+import json
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from benchback.checkpoint import Checkpoint
+from benchback.cli.arguments import on_interrupt
+from benchback.cli.tables import jsonable
+from benchback.cli.training import Reporter, TrainFlags
+from benchback.errors import InputError
+from benchback.population.folder import Stored, is_population, open_any, open_population
+from benchback.population.spec import Population, parse_vary
+
+if TYPE_CHECKING:
+    from benchback.population.training import Begun, Trained
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a training goes on from."""
+
+    path: Path | None
+    """Folder to continue in; None for a member, which gets a folder of its own."""
+    checkpoint: Checkpoint
+    stored: Stored | None = None
+    """The population, if it is one."""
+
+
+def opened(name: str) -> Origin:
+    """The run, the population or the member of one that `--resume` names."""
+    if is_population(Path(name)):
+        stored = open_population(Path(name))
+        return Origin(Path(name), stored.checkpoint, stored)
+    folder, member, checkpoint = open_any(name)
+    return Origin(folder if member is None else None, checkpoint)
+
+
+def asked_for(flags: TrainFlags, origin: Origin | None) -> Population | None:
+    """The population that the flags describe or continue; None for a single agent."""
+    members = [name for name in ("seeds", "vary", "population", "sampling") if getattr(flags, name) not in (None, ())]
+    choices = {name: getattr(flags, name) for name in ("keep", "group") if getattr(flags, name) is not None}
+    if origin and members:
+        raise InputError(f"--{members[0]}: who is trained is settled by --resume {flags.resume}; leave one of them out")
+    if origin and origin.stored:
+        return replace(origin.stored.asked, **choices)
+    if not members:
+        if choices:
+            raise InputError(f"--{min(choices)} is about a population; give --seeds N or --vary FIELD=VALUE,VALUE too")
+        return None
+    seeds = 1 if flags.seeds is None else flags.seeds
+    return Population(parse_vary(flags.vary), flags.population, seeds, flags.sampling, **choices)
+
+
+class PopulationReporter(Reporter):
+    """Shows mean and spread over the members, and the best of them."""
+
+    def status(self) -> str:
+        if not self.last_row:
+            return "no episode ended yet"
+        mean, std, most = (self.last_row[f"episode_return{ending}"] for ending in ("", "_std", "_max"))
+        return f"return {mean:.1f} +- {std:.1f}, best {most:.1f} (#{self.last_row['best_member']})"
+
+
+def run_population(flags: TrainFlags, asked: Population, origin: Origin | None) -> int:
+    """Train the population and show its progress. When interrupted, it ends after the current call."""
+    from benchback.population.training import train_population
+
+    report = PopulationReporter(flags.run, origin.checkpoint.iteration if origin else 0, flags.json)
+    interrupted = on_interrupt()
+    with report.bar:
+        trained = train_population(
+            flags.run,
+            asked,
+            out=flags.out,
+            origin=origin.stored if origin else None,
+            checkpoint_every=flags.checkpoint_every,
+            on_begin=lambda begun: print_begin(begun, flags.json),
+            on_rows=report,
+            asked_to_stop=interrupted,
+        )
+    print_trained(trained, flags.json)
+    return 130 if trained.interrupted else 0
+
+
+def print_begin(begun: "Begun", as_json: bool) -> None:
+    """Print how many members there are, what differs between them, and how they are run."""
+    size, varied = len(begun.members), list(begun.members.values)
+    if as_json:
+        about = {"members": size, "varied": varied, "group": begun.asked.group, "folder": str(begun.folder.path)}
+        print(json.dumps({"event": "population"} | about), flush=True)
+    else:
+        differ = f"differ in {', '.join([*varied, 'seed'])}" if varied else "differ in their seeds"
+        print(f"{size} members in one program, which {differ}; {begun.group}", file=sys.stderr)
+
+
+def print_trained(trained: "Trained", as_json: bool) -> None:
+    """Print mean and spread over the members, the best one with its values, and the folder."""
+    known = trained.scores[~np.isnan(trained.scores)]
+    best: dict[str, Any] = {"member": trained.best, "seed": trained.members.seed[trained.best]}
+    best |= trained.members.point(trained.best)
+    path = trained.folder.path
+    if as_json:
+        ended = {"event": "interrupted" if trained.interrupted else "done", "folder": str(path), "members": known.size}
+        outcome = {"mean": known.mean(), "std": known.std(), "best": best | {"mean": known.max()}} if known.size else {}
+        print(
+            json.dumps(ended | {name: jsonable(x) if isinstance(x, dict) else float(x) for name, x in outcome.items()})
+        )
+    elif trained.interrupted:
+        print(f"interrupted; continue with: benchback train --resume {path}")
+    elif not known.size:
+        print(f"no episode ended, or nothing was left to train; files in {path}")
+    else:
+        values = ", ".join(f"{name} {x:.4g}" for name, x in best.items() if name != "member")
+        print(
+            f"return {known.mean():.1f} +- {known.std():.1f} over {known.size} members; "
+            f"best {path}#{trained.best}: {known.max():.1f} ({values}); files in {path}"
+        )

@@ -1,0 +1,206 @@
+"""A population on disk: a run folder whose checkpoint holds all members, with the curves of each member beside it.
+
+`population.yaml` says what was asked for and which seed and values each member has. `curves/part-*.parquet` has a row
+for each iteration and member; a part is written whole or not at all, and never spans a checkpoint, so that resuming
+drops whole parts. `members/NNNN/` are run folders of kept members. `RUN#17` names a member where a run folder is read.
+"""
+
+import io
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from benchback import checkpoint, run_dir
+from benchback.checkpoint import Checkpoint, CheckpointError, write_atomically
+from benchback.errors import InputError
+from benchback.population.spec import Members, Population
+from benchback.population.summary import RANKED_BY
+from benchback.run import Run
+from benchback.run_dir import RunDir
+
+FLUSH_EVERY_S = 10.0
+"""Seconds between two parts: a part each second would make thousands of files of a long training."""
+MOST_ROWS = 2**18
+"""Rows that wait in memory at most: ten megabytes."""
+READ_TOGETHER = 64
+"""Members whose curves are read at once: all of a large population would not fit in memory."""
+
+
+@dataclass(frozen=True)
+class PopulationDir(RunDir):
+    """A population on disk."""
+
+    @property
+    def population(self) -> Path:
+        return self.path / run_dir.POPULATION
+
+    @property
+    def curves(self) -> Path:
+        return self.path / "curves"
+
+    def member(self, index: int) -> RunDir:
+        """The run folder of a kept member."""
+        return RunDir(self.path / "members" / f"{index:04d}")
+
+    def parts(self) -> dict[int, Path]:
+        """First iteration -> the part of the curves that begins with it."""
+        return {int(path.stem.removeprefix("part-")): path for path in sorted(self.curves.glob("part-*.parquet"))}
+
+    def rewind(self, iteration: int) -> None:
+        """Delete rows and parts after `iteration`, and drafts of a part that was never finished."""
+        super().rewind(iteration)
+        for draft in self.curves.glob(".part-*"):
+            draft.unlink()
+        for first, path in self.parts().items():
+            if first > iteration:
+                path.unlink()
+
+
+def create(path: Path, run: Run, asked: Population, members: Members) -> PopulationDir:
+    """Create the folder of a population; InputError if the path exists."""
+    folder = PopulationDir(run_dir.create(path, run).path)
+    vary = {name: x if isinstance(x, str) else [float(y) for y in x] for name, x in asked.vary.items()}
+    fields = asdict(replace(asked, vary={})) | {"vary": vary}
+    fields["members"] = {"seed": list(members.seed), "values": {name: list(x) for name, x in members.values.items()}}
+    write_atomically(folder.population, yaml.safe_dump(fields, sort_keys=False, default_flow_style=None, width=120))
+    return folder
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A population as it was left."""
+
+    folder: PopulationDir
+    asked: Population
+    members: Members
+    checkpoint: Checkpoint
+    """Its weights have a member axis in front."""
+
+
+def open_population(path: Path) -> Stored:
+    """The population at `path`."""
+    folder = PopulationDir(path)
+    asked, members = _read(folder.population)
+    stacked = checkpoint.read(folder.checkpoint)
+    if any(len(x) != len(members) for x in stacked.weights.values()):
+        raise CheckpointError(f"{folder.checkpoint}: not of the {len(members)} members in {run_dir.POPULATION}")
+    return Stored(folder, asked, members, stacked)
+
+
+def _read(path: Path) -> tuple[Population, Members]:
+    try:
+        given = yaml.load(path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        listed = given.pop("members")
+        values = {str(name): tuple(map(float, x)) for name, x in listed["values"].items()}
+        return Population(**given), Members(tuple(map(int, listed["seed"])), values)
+    except (yaml.YAMLError, OSError, *run_dir.STUMBLES) as error:
+        raise InputError(f"{path}: damaged ({' '.join(str(error).split())[:100]}); use an earlier copy") from None
+
+
+def is_population(path: Path) -> bool:
+    """Whether a population was trained into the folder."""
+    return (path / run_dir.POPULATION).exists()
+
+
+def open_any(name: str) -> tuple[Path, int | None, Checkpoint]:
+    """The folder, the member if one is named, and the checkpoint of the single agent that `RUN` or `RUN#member` is."""
+    path, hash_sign, index = name.rpartition("#")
+    if not hash_sign or Path(name).is_dir():
+        return Path(name), None, run_dir.open_run(Path(name))[1]
+    if not is_population(Path(path)):
+        raise InputError(f"{path} is not the folder of a population; give one that `benchback train --seeds` wrote")
+    stored = open_population(Path(path))
+    last = len(stored.members) - 1
+    if not (index.isascii() and index.isdigit() and len(index) < 10) or int(index) > last:
+        raise InputError(f"{path}#{index[:20]}: members are 0 to {last}; name one of them, e.g. {path}#{last}")
+    return Path(path), int(index), member_checkpoint(stored.checkpoint, stored.members, int(index))
+
+
+def member_checkpoint(stacked: Checkpoint, members: Members, index: int) -> Checkpoint:
+    """The checkpoint of one member, as of a run of its own."""
+    weights = {name: np.array(x[index]) for name, x in stacked.weights.items()}
+    run = members.run(Run.from_dict(stacked.run), index)
+    return Checkpoint(weights, stacked.iteration, run.to_dict())
+
+
+class CurveWriter:
+    """Rows of all members, written in parts at most every few seconds."""
+
+    def __init__(self, folder: PopulationDir):
+        self.folder, self.waiting, self.rows, self.flushed_s = folder.curves, [], 0, time.perf_counter()
+        self.folder.mkdir(exist_ok=True)
+
+    def add(self, last: int, metrics: Mapping[str, np.ndarray]) -> None:
+        """Take metrics of shape [iterations, members] of which the last iteration is `last`."""
+        import polars
+
+        length, size = next(iter(metrics.values())).shape
+        iteration = np.arange(last - length + 1, last + 1, dtype=np.uint32)
+        columns = {"iteration": iteration.repeat(size), "member": np.tile(np.arange(size, dtype=np.uint32), length)}
+        self.waiting.append(polars.DataFrame(columns | {name: x.ravel() for name, x in sorted(metrics.items())}))
+        self.rows += length * size
+        if self.rows >= MOST_ROWS or time.perf_counter() - self.flushed_s >= FLUSH_EVERY_S:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the rows that wait as a part."""
+        import polars
+
+        if self.waiting:
+            frame, content = polars.concat(self.waiting), io.BytesIO()
+            frame.write_parquet(content)
+            write_atomically(self.folder / f"part-{frame['iteration'][0]:08d}.parquet", content.getvalue())
+        self.waiting, self.rows, self.flushed_s = [], 0, time.perf_counter()
+
+
+def scores(folder: PopulationDir, size: int, iteration: int) -> np.ndarray:
+    """The mean return of each member over the last tenth of the iterations so far; NaN where no episode ended."""
+    import polars
+
+    found = np.full(size, np.nan)
+    if parts := list(folder.parts().values()):
+        value = polars.col(RANKED_BY).cast(polars.Float64)
+        rows = polars.scan_parquet(parts).filter(polars.col("iteration") > iteration - max(1, iteration // 10))
+        means = rows.filter(value.is_finite()).group_by("member").agg(value.mean()).collect()
+        found[means["member"].to_numpy()] = means[RANKED_BY].to_numpy()
+    return found
+
+
+def keep(folder: PopulationDir, members: Members, chosen: Iterable[int]) -> None:
+    """Write a run folder for each of the chosen members that has none."""
+    missing = [i for i in chosen if not folder.member(i).checkpoint.exists()]
+    if not missing:
+        return
+    stacked = checkpoint.read(folder.checkpoint)
+    times = [{name: row[name] for name in ("iteration", "env_steps", "seconds", "compiles")} for row in folder.rows()]
+    for place in range(0, len(missing), READ_TOGETHER):
+        together = missing[place : place + READ_TOGETHER]
+        curves = _curves(folder, together)
+        for index in together:
+            _keep(folder.member(index), member_checkpoint(stacked, members, index), times, curves.get(index, {}))
+
+
+def _keep(place: RunDir, state: Checkpoint, times: list[dict[str, str]], curve: dict[int, dict[str, float]]) -> None:
+    place.path.mkdir(parents=True, exist_ok=True)
+    place.config.write_text(yaml.safe_dump(state.run, sort_keys=False))
+    place.metrics.unlink(missing_ok=True)
+    if rows := [row | curve[int(row["iteration"])] for row in times if int(row["iteration"]) in curve]:
+        place.append(rows)
+    checkpoint.write(place.checkpoint, state)  # last: a folder with a checkpoint is complete
+
+
+def _curves(folder: PopulationDir, chosen: list[int]) -> dict[int, dict[int, dict[str, Any]]]:
+    """Member -> iteration -> its metrics."""
+    import polars
+
+    found: dict[int, dict[int, dict[str, Any]]] = {}
+    if parts := list(folder.parts().values()):
+        for row in polars.scan_parquet(parts).filter(polars.col("member").is_in(chosen)).collect().to_dicts():
+            metrics = {name: float(x) for name, x in row.items() if name not in ("iteration", "member")}
+            found.setdefault(row["member"], {})[row["iteration"]] = metrics
+    return found

@@ -1,0 +1,222 @@
+"""Training a population: a generator like `train.train`, and training into a run folder.
+
+Importing this module imports jax.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import jax
+import numpy as np
+
+from benchback import envs, registry, run_dir, train
+from benchback.agent import Agent, Backend, Weights
+from benchback.checkpoint import Checkpoint
+from benchback.errors import InputError
+from benchback.population import folder as folders
+from benchback.population.folder import CurveWriter, PopulationDir, Stored
+from benchback.population.groups import Choice, likely_group
+from benchback.population.members import execute, member, view
+from benchback.population.memory import check_memory
+from benchback.population.spec import Members, Population, kept, members_of
+from benchback.population.summary import summarise
+from benchback.run import Run, environment
+
+
+@dataclass(frozen=True)
+class Progress(train.Progress):
+    """Progress of a population after one program call; its `rows` are summaries over the members."""
+
+    metrics: dict[str, np.ndarray]
+    """Metrics of each member, of shape [iterations of this call, members]."""
+    export_member: Callable[[int], Weights]
+    """Returns a copy of one member's state; valid only until the next iteration starts."""
+
+
+@dataclass(frozen=True)
+class Begun:
+    """What is trained where."""
+
+    folder: PopulationDir
+    asked: Population
+    members: Members
+    iteration: int
+    """Completed iterations."""
+    elapsed_s: float
+    """Seconds they took."""
+    group: str
+    """How many members run side by side, and why."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Result of training a population into a folder."""
+
+    folder: PopulationDir
+    members: Members
+    iteration: int
+    """Completed iterations."""
+    interrupted: bool
+    scores: np.ndarray
+    """Mean return of each member over the last tenth of these iterations; NaN where no episode ended."""
+
+    @property
+    def best(self) -> int:
+        """The member with the highest score; 0 if none has one."""
+        return int(np.where(np.isnan(self.scores), -np.inf, self.scores).argmax())
+
+
+def train_members(
+    run: Run, members: Members, *, group: int | None = None, checkpoint: Checkpoint | None = None
+) -> Iterator[Progress]:
+    """Train all members from the start, or from their stacked `checkpoint`, to the last iteration.
+
+    What cannot be trained is rejected by this call; training happens as the iterator is consumed.
+    """
+    iteration = checkpoint.iteration if checkpoint else 0
+    train.check_rest(run, iteration)
+    single, many, backend = build(run, len(members), group or likely(run, len(members)).group)
+    keys = jax.vmap(cast(Any, single.key))(np.asarray(members.seed, np.uint32))
+    hyper = single.hyper._replace(**{name: np.asarray(x) for name, x in members.values.items()})
+    state = many.init(keys, hyper)
+    if checkpoint:
+        state = many.load(state, train.transplantable(run, checkpoint))
+    return _loop(run, len(members), single, many, backend, state, iteration)
+
+
+def build(run: Run, size: int, group: int) -> tuple[Agent, Agent, Backend]:
+    """The run's agent as functions of arrays, its population with unit and compile mode applied, and the backend."""
+    agent, backend = _plain(run)
+    many = execute(agent, backend, run.compile_mode, run.unit, run.length, size=size, group=group)
+    check_memory(agent, backend, unit=run.unit, size=size, group=group)
+    return view(agent, backend), many, backend
+
+
+def likely(run: Run, size: int) -> Choice:
+    """How many of `size` members should run side by side."""
+    return likely_group(*_plain(run), size)
+
+
+def _plain(run: Run) -> tuple[Agent, Backend]:
+    """The run's agent without unit and mode; InputError if it cannot have a population."""
+    if run.framework != "jax":
+        raise InputError(
+            f"backend={run.backend} trains one agent at a time for now; train a population with another backend, "
+            f"e.g. --backend {registry.DEFAULT_BACKEND}, or its seeds one after another"
+        )
+    if run.env.partition("/")[0] in envs.EXTERNAL:
+        known = registry.ALGORITHMS[run.algorithm].env
+        raise InputError(f"env={run.env} runs in Python, and a population in one program; use another, e.g. {known}")
+    make, backend = registry.load(run.algorithm, run.backend, run.gradients)
+    return make(run.config, environment(run, run.config.num_envs)), backend
+
+
+def _loop(
+    run: Run, size: int, single: Agent, many: Agent, backend: Backend, state: Any, iteration: int
+) -> Iterator[Progress]:
+    while iteration < run.config.num_iterations:
+        compiles = backend.compiles()
+        state, metrics = train.advance(many, state)
+        iteration += run.length
+        fetched = {name: x.reshape(size, run.length).T for name, x in backend.fetch(metrics).items()}
+        # Bind the current state: the next call may donate it.
+        yield Progress(
+            iteration=iteration,
+            rows=summarise(fetched),
+            compiles=backend.compiles() - compiles,
+            export=lambda state=state: many.export(state),
+            metrics=fetched,
+            export_member=lambda index, state=state: single.export(member(many, state, index)),
+        )
+
+
+def train_population(
+    run: Run,
+    asked: Population | None = None,
+    *,
+    out: Path | None = None,
+    origin: Stored | None = None,
+    checkpoint_every: int | None = None,
+    on_begin: Callable[[Begun], None] = lambda begun: None,
+    on_rows: Callable[[list[dict[str, Any]]], None] = lambda rows: None,
+    asked_to_stop: Callable[[], bool] = lambda: False,
+) -> Trained:
+    """Train a population into a folder: a new one, or that of `origin` if its run is the same.
+
+    The members are those of `origin`, or those that `asked` describes. Summaries are appended after every program call
+    and passed to `on_rows`, checkpoints written as by `train_run`; at the end the members to keep get folders.
+    """
+    run_dir.check_cadence(checkpoint_every)
+    begun, training = _begin(run, asked, out, origin)
+    on_begin(begun)
+    place, done = begun.folder, begun.iteration
+    saved, saved_s, started = done, time.perf_counter(), time.perf_counter() - begun.elapsed_s
+    curves, stopping = CurveWriter(place), False
+    for progress in training:
+        rows = run_dir.numbered(progress, run, time.perf_counter() - started)
+        place.append(rows)
+        curves.add(progress.iteration, progress.metrics)
+        on_rows(rows)
+        done, stopping = progress.iteration, asked_to_stop()
+        due = run_dir.is_due(checkpoint_every, done - saved, time.perf_counter() - saved_s)
+        if due or stopping or done >= run.config.num_iterations:
+            curves.flush()  # before the checkpoint: no part may span one
+            run_dir.save(place, progress, run)
+            saved, saved_s = done, time.perf_counter()
+        if stopping:
+            break
+    return _finish(run, begun, done)
+
+
+def _begin(
+    run: Run, asked: Population | None, out: Path | None, origin: Stored | None
+) -> tuple[Begun, Iterator[Progress]]:
+    """What is trained where, and the training."""
+    if origin is not None:
+        _check_unchanged(run, Run.from_dict(origin.checkpoint.run), origin.members)
+    wanted = asked or (origin.asked if origin else Population())
+    members = origin.members if origin else members_of(wanted, run)
+    fresh = out or default_path(run, len(members))
+    same = origin is not None and run.to_dict() == origin.checkpoint.run
+    if not same:
+        run_dir.check_free(fresh)
+    choice = likely(run, len(members))
+    told = f"groups of {wanted.group}" if wanted.group else str(choice)
+    # The group is stored: another processor might choose another one, and continue with other roundings.
+    wanted = replace(wanted, group=wanted.group or choice.group)
+    at = origin.checkpoint if origin else None
+    training = train_members(run, members, group=wanted.group, checkpoint=at)
+    iteration = at.iteration if at else 0
+    if origin is not None and same:
+        elapsed_s = run_dir.rewound(origin.folder, iteration)
+        return Begun(origin.folder, wanted, members, iteration, elapsed_s, told), training
+    folder = folders.create(fresh, run, wanted, members)
+    return Begun(folder, wanted, members, iteration, 0.0, told), training
+
+
+def _finish(run: Run, begun: Begun, done: int) -> Trained:
+    """The result; where training has come to its end, with run folders of the members to keep."""
+    interrupted = done < run.config.num_iterations
+    scores = folders.scores(begun.folder, len(begun.members), done)
+    trained = Trained(begun.folder, begun.members, done, interrupted, scores)
+    if not interrupted and begun.folder.checkpoint.exists():
+        chosen = kept(begun.asked.keep, len(begun.members), trained.best)
+        folders.keep(begun.folder, begun.members, chosen)
+    return trained
+
+
+def _check_unchanged(run: Run, before: Run, members: Members) -> None:
+    """Raise an InputError if the run changes what each member has of its own."""
+    for name in ("seed", *members.values):
+        old, new = (getattr(r, name, None) if name == "seed" else getattr(r.config, name) for r in (before, run))
+        if old != new:
+            raise InputError(f"{name}={new}: every member has its own; leave it out, or start a new population")
+
+
+def default_path(run: Run, size: int) -> Path:
+    """As for a single run, with the number of members."""
+    path = run_dir.default_path(run)
+    return path.with_name(f"{path.name}-{size}members")
