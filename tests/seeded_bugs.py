@@ -35,7 +35,7 @@ class Bug:
 
 BUGS = {
     "evaluation repeats its noise": Bug(
-        "evaluate.py",
+        "train/evaluate.py",
         "env.random(seed + 1 + t // NOISE_STEPS)",
         "env.random(seed + 1)",
         "test_evaluate.py::test_noise_is_not_repeated_within_an_evaluation",
@@ -223,7 +223,7 @@ BUGS = {
         "test_run_dir.py::test_rows_count_iterations_env_steps_and_compilations_once",
     ),
     "later episodes overwrite the first": Bug(
-        "evaluate.py",
+        "train/evaluate.py",
         'ended = running & outcome["done"].astype(bool)',
         'ended = outcome["done"].astype(bool)',
         "test_evaluate.py::test_only_the_first_episode_of_an_environment_counts",

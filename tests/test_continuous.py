@@ -24,12 +24,12 @@ from benchback import envs, registry
 from benchback.agent import Agent, Backend, Weights, network_of, start
 from benchback.algorithms.ppo.config import Config
 from benchback.checkpoint import Checkpoint, CheckpointError
-from benchback.evaluate import evaluate
 from benchback.parity.ppo import cases, levels, oracle
 from benchback.parity.subject import Subject, computing
 from benchback.parity.tolerance import TOLERANCE
 from benchback.run import Run
 from benchback.train import advance, train, transplantable
+from benchback.train.evaluate import evaluate
 
 PENDULUM = "gymnax/Pendulum-v1"
 NORMALISED = replace(TINY, num_steps=4, normalise_obs=True, normalise_reward=True)
@@ -276,7 +276,7 @@ def learnt(name: str, config: Config, mode: str) -> float:
     """The mean greedy return on Pendulum after training, in a process without annotation checks."""
     code = """
 import sys, json
-from benchback.evaluate import evaluate
+from benchback.train.evaluate import evaluate
 from benchback.run import Run
 from benchback.train import train
 run = Run.from_dict(json.loads(sys.argv[1]))

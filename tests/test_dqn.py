@@ -22,7 +22,6 @@ from benchback.algorithms.dqn.config import Config
 from benchback.backends import nnx as nnx_backend
 from benchback.checkpoint import Checkpoint
 from benchback.errors import InputError
-from benchback.evaluate import evaluate
 from benchback.math import jax as jax_math
 from benchback.math import torch as torch_math
 from benchback.parity.deviation import section
@@ -31,6 +30,7 @@ from benchback.parity.oracle import parameters
 from benchback.registry import BACKENDS
 from benchback.run import Run
 from benchback.train import advance, train
+from benchback.train.evaluate import evaluate
 
 FAMILIES = {"purejax": "jax", "pytorch": "torch"}
 TINY = Config(

@@ -10,10 +10,10 @@ import pytest
 from test_contract import IN_PROCESS
 
 from benchback.algorithms.ppo.config import Config
-from benchback.evaluate import evaluate
 from benchback.registry import BACKENDS
 from benchback.run import Run
 from benchback.train import train
+from benchback.train.evaluate import evaluate
 
 EVERY = [pytest.param(name, marks=[] if name == "linen" else [pytest.mark.slow]) for name in BACKENDS]
 

@@ -20,10 +20,10 @@ from benchback.agent import Weights, start
 from benchback.backends import xla
 from benchback.checkpoint import Checkpoint
 from benchback.errors import InputError
-from benchback.evaluate import evaluate
 from benchback.run import Run, build
 from benchback.tools import play
 from benchback.tools.play import gymnasium, gymnax, steps, video
+from benchback.train.evaluate import evaluate
 
 
 @cache

@@ -27,12 +27,12 @@ from benchback.algorithms.ppo.config import Config
 from benchback.backends import xla
 from benchback.envs.interface import Step
 from benchback.errors import InputError
-from benchback.evaluate import evaluate
 from benchback.measure.complexity import step_seconds
 from benchback.measure.record import Cell
 from benchback.measure.worker import Job, perform
 from benchback.run import Run
 from benchback.train import train
+from benchback.train.evaluate import evaluate
 
 Framework = Literal["jax", "torch"]
 CARTPOLE = "gymnasium/CartPole-v1"

@@ -30,7 +30,6 @@ from benchback.backends import nnx
 from benchback.checkpoint import Checkpoint
 from benchback.envs.interface import Box
 from benchback.errors import InputError
-from benchback.evaluate import evaluate
 from benchback.parity import DTYPES, Row, execution
 from benchback.parity.environment import BOX
 from benchback.parity.oracle import of_towers
@@ -41,6 +40,7 @@ from benchback.parity.tolerance import TOLERANCE
 from benchback.registry import BACKENDS
 from benchback.run import Run
 from benchback.train import advance, train
+from benchback.train.evaluate import evaluate
 
 JAX_FAMILY = [name for name, spec in BACKENDS.items() if spec.family == "jax"]
 FAMILIES = {"purejax": "jax", "pytorch": "torch"}

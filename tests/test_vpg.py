@@ -27,7 +27,6 @@ from benchback.algorithms.vpg.loss import Minibatch
 from benchback.backends import nnx
 from benchback.checkpoint import Checkpoint
 from benchback.errors import InputError
-from benchback.evaluate import evaluate
 from benchback.parity import Row
 from benchback.parity.execution import best, executions, plan
 from benchback.parity.oracle import of_towers, parameters
@@ -37,6 +36,7 @@ from benchback.parity.vpg import cases, levels, oracle
 from benchback.registry import BACKENDS
 from benchback.run import Run
 from benchback.train import advance, train
+from benchback.train.evaluate import evaluate
 
 FAMILIES = {"purejax": "jax", "pytorch": "torch"}
 JAX = [name for name, spec in BACKENDS.items() if spec.family == "jax"]

@@ -154,8 +154,8 @@ def allow_precision(run: Any) -> None:
 
 
 def evaluate(arguments: list[str]) -> int:
-    from benchback.evaluate import evaluate
     from benchback.population.folder import open_any
+    from benchback.train.evaluate import evaluate
 
     if arguments and arguments[0] in ("-h", "--help"):
         parse(EvalFlags, arguments, "eval RUN")
