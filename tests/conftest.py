@@ -59,6 +59,7 @@ LONGEST = (
     "test_mutations",
     "test_dqn_parity",
     "test_dqn",
+    "test_population_training",
     "test_report",
     "test_cli",
     "test_continuous",

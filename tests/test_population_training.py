@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import psutil
 import pytest
 from conftest import TINY
 
@@ -234,6 +235,17 @@ def test_curves_are_written_before_they_fill_the_memory(tmp_path: Path, monkeypa
     assert curves_of(folder)["iteration"].to_list() == np.repeat(np.arange(1, 13), 30).tolist()
 
 
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_number_of_iterations(tmp_path: Path) -> None:
+    process, seen = psutil.Process(), []
+    config = replace(TINY, num_envs=1, num_steps=4, num_minibatches=1, num_epochs=1, num_iterations=2000)
+    run = Run(replace(config, hidden_sizes=(4,)), backend="purejax", unit="chunk", chunk=20)
+    asked = Population(seeds=1024, group=64)
+    train_population(run, asked, out=tmp_path / "pop", on_rows=lambda rows: seen.append(process.memory_info().rss))
+    # All curves would be 100 MB.
+    assert max(seen[80:]) - max(seen[20:40]) < 20e6
+
+
 # Stopped and resumed
 
 
@@ -292,6 +304,13 @@ def test_a_population_killed_at_any_moment_leaves_whole_files_and_resumes(tmp_pa
     ends = [checkpoint.read(tmp_path / f"{attempt}" / "checkpoint.safetensors").weights for attempt in range(3)]
     assert equal(ends[0], ends[1])
     assert equal(ends[0], ends[2])
+
+
+def test_a_checkpoint_of_other_members_is_refused(whole: Trained, tmp_path: Path) -> None:
+    (tmp_path / "population.yaml").write_text(whole.folder.population.read_text())
+    (tmp_path / "checkpoint.safetensors").write_bytes(whole.folder.member(whole.best).checkpoint.read_bytes())
+    with pytest.raises(InputError, match="not of the 4 members"):
+        folders.open_population(tmp_path)
 
 
 def test_more_members_can_be_kept_afterwards(whole: Trained) -> None:

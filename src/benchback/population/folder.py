@@ -87,7 +87,7 @@ def open_population(path: Path) -> Stored:
     folder = PopulationDir(path)
     asked, members = _read(folder.population)
     stacked = checkpoint.read(folder.checkpoint)
-    if any(len(x) != len(members) for x in stacked.weights.values()):
+    if any(x.shape[:1] != (len(members),) for x in stacked.weights.values()):
         raise CheckpointError(f"{folder.checkpoint}: not of the {len(members)} members in {run_dir.POPULATION}")
     return Stored(folder, asked, members, stacked)
 

@@ -183,10 +183,11 @@ def _begin(
     same = origin is not None and run.to_dict() == origin.checkpoint.run
     if not same:
         run_dir.check_free(fresh)
-    choice = likely(run, len(members))
-    told = f"groups of {wanted.group}" if wanted.group else str(choice)
-    # The group is stored: another processor might choose another one, and continue with other roundings.
-    wanted = replace(wanted, group=wanted.group or choice.group)
+    told = f"groups of {wanted.group}"
+    if wanted.group is None:
+        choice = likely(run, len(members))
+        # Stored: another processor might choose another group, and continue with other roundings.
+        wanted, told = replace(wanted, group=choice.group), str(choice)
     at = origin.checkpoint if origin else None
     training = train_members(run, members, group=wanted.group, checkpoint=at)
     iteration = at.iteration if at else 0
