@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import TINY
-from representatives import representatives
+from representatives import representatives, slow
 
 from benchback import envs, registry
 from benchback.agent import Agent, Data, Network, Role, Weights, roles, start
@@ -77,7 +77,7 @@ def test_init_vmapped_over_hyper_parameters_puts_each_into_its_state(algorithm: 
     assert sum(x.shape == (2,) and np.allclose(x, gamma) for x in arrays(states)) == 1
 
 
-@pytest.mark.parametrize("name", representatives())
+@pytest.mark.parametrize("name", [*("purejax", "nnx", "pytorch"), *map(slow, ("linen", "equinox", "haiku"))])
 @pytest.mark.parametrize("algorithm", registry.ALGORITHMS)
 def test_floats_enter_by_init_only(algorithm: str, name: str) -> None:
     """An agent made from one config and started with the floats of another learns as if made from the other."""

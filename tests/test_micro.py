@@ -255,7 +255,7 @@ def test_a_real_process_prepares_samples_and_tells_the_limit() -> None:
     with isolated(launch.COMMAND, machine.variables(1, "/tmp")) as listener:
 
         def ask(**request: Any) -> dict[str, Any]:
-            return ask_process(listener, request | {"program": program}, 300, lambda: True)
+            return ask_process(listener, request | {"program": program}, 300.0, lambda: True)
 
         assert set(ask(do="prepare")["compile_s"]) == set(OPERATIONS)
         assert ask(do="sample", operation="forward", duration_s=0.001)["seconds"] > 0

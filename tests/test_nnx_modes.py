@@ -96,7 +96,11 @@ def assert_close(actual: Metrics, expected: Metrics) -> None:
 MODES = [pytest.param("eager", marks=pytest.mark.slow), *COMPILING]
 
 
-@pytest.mark.parametrize("unit", backend.units)
+# The modes are functions of an agent's functions, and so are the units: the shortest and the widest tell the rest.
+UNITS = [pytest.param(unit, marks=[pytest.mark.slow] * (unit == "iteration")) for unit in backend.units]
+
+
+@pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize("mode", MODES)
 def test_a_mode_computes_the_numbers_of_none(mode: str, unit: str) -> None:
     assert_close(run(mode, unit).weights, run("none", unit).weights)
