@@ -331,6 +331,17 @@ def test_starts_that_compile_are_alone(tmp_path: Path) -> None:
     assert all(earlier["to"] <= later["from"] for earlier, later in pairwise(starts))
 
 
+@pytest.mark.usefixtures("pinned")
+def test_a_folder_without_programs_is_no_reason_to_start_side_by_side(tmp_path: Path) -> None:
+    """A process that was killed before it compiled anything leaves its folder: its next start is measured."""
+    for cell in THREE:
+        (tmp_path / "caches" / cell.id / "cache").mkdir(parents=True)
+    found = run(tmp_path / "runners", caches=tmp_path / "caches")
+    starts = [x for x in log(tmp_path / "runners") if x["what"] == "start"]
+    assert all(earlier["to"] <= later["from"] for earlier, later in pairwise(starts))
+    assert all(run_metrics(record_of(ended))["cold_start"] == 1.0 for ended in found.values())
+
+
 def test_one_writes_the_weights_and_the_others_load_them(tmp_path: Path) -> None:
     for caches in (None, tmp_path / "caches"):
         run(tmp_path / "runners", caches=caches)

@@ -25,7 +25,7 @@ from benchback.measure.cost import FEWEST_WARM
 from benchback.measure.process import Died, Ended, Listener, Tick, answer_of, isolated, with_record
 from benchback.measure.record import Cell
 from benchback.measure.wire import parse_relay_record
-from benchback.measure.worker import Job
+from benchback.measure.worker import Job, cached_files
 from benchback.run import Run
 from benchback.stats.relay import FEWEST_ROUNDS
 
@@ -80,7 +80,9 @@ class Relay:
 
     def has_programs(self, cell: Cell) -> bool:
         """Whether an earlier relay has compiled the programs of the cell, so that its start is not measured."""
-        return self.caches is not None and any((self.caches / cell.id).glob("*"))
+        if self.caches is None:
+            return False
+        return cached_files(machine.variables(cell.threads, self.caches / cell.id, cell.device)) > 0
 
 
 @dataclass

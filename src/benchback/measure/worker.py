@@ -299,9 +299,9 @@ def per_call(metrics: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
     return {name: [float(x) for row in metrics for x in np.atleast_1d(row[name])] for name in sorted(metrics[0])}
 
 
-def cached_files() -> int:
-    """Files in the compile caches this process was given: none before a fresh run."""
-    folders = [Path(os.environ[name]) for name in CACHES if name in os.environ]
+def cached_files(variables: Mapping[str, str] = os.environ) -> int:
+    """Files in the compile caches of a process with these environment variables: none before a fresh run."""
+    folders = [Path(variables[name]) for name in CACHES if name in variables]
     return sum(1 for folder in folders if folder.is_dir() for file in folder.rglob("*") if file.is_file())
 
 
