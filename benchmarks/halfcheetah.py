@@ -15,9 +15,9 @@ from typing import Any
 from rich.progress import Progress
 
 from benchback.cli.arguments import limit_threads
-from benchback.run import Run
-from benchback.train import train
-from benchback.train.evaluate import evaluate
+from benchback.runs import Run
+from benchback.training import train
+from benchback.training.evaluate import evaluate
 
 FOLDER = Path(__file__).parent.parent / "docs" / "learning"
 TABLE, CURVE = FOLDER / "halfcheetah.csv", FOLDER / "halfcheetah.png"

@@ -35,7 +35,7 @@ class Bug:
 
 BUGS = {
     "evaluation repeats its noise": Bug(
-        "train/evaluate.py",
+        "training/evaluate.py",
         "env.random(seed + 1 + t // NOISE_STEPS)",
         "env.random(seed + 1)",
         "test_evaluate.py::test_noise_is_not_repeated_within_an_evaluation",
@@ -193,43 +193,43 @@ BUGS = {
         "test_wire.py::test_a_training_whose_calls_took_no_time_is_refused",
     ),
     "a resumed run loses a row": Bug(
-        "run_dir.py",
+        "training/run_dir.py",
         'int(row["iteration"]) <= iteration',
         'int(row["iteration"]) < iteration',
         "test_run_dir.py::test_a_resumed_run_goes_on_where_its_checkpoint_was",
     ),
     "a checkpoint too late": Bug(
-        "run_dir.py",
+        "training/run_dir.py",
         "iterations >= checkpoint_every",
         "iterations > checkpoint_every",
         "test_run_dir.py::test_checkpoints_are_as_far_apart_as_was_asked",
     ),
     "env steps of the iteration before": Bug(
-        "run_dir.py",
+        "training/run_dir.py",
         '"env_steps": i * run.config.batch_size',
         '"env_steps": (i - 1) * run.config.batch_size',
         "test_run_dir.py::test_rows_count_iterations_env_steps_and_compilations_once",
     ),
     "a resumed run starts its clock anew": Bug(
-        "run_dir.py",
+        "training/run_dir.py",
         'float(rows[-1]["seconds"]) if rows else 0.0',
         "0.0",
         "test_run_dir.py::test_a_resumed_run_goes_on_where_its_checkpoint_was",
     ),
     "compilations counted once for each iteration": Bug(
-        "run_dir.py",
+        "training/run_dir.py",
         "progress.compiles if i == first else 0",
         "progress.compiles",
         "test_run_dir.py::test_rows_count_iterations_env_steps_and_compilations_once",
     ),
     "later episodes overwrite the first": Bug(
-        "train/evaluate.py",
+        "training/evaluate.py",
         'ended = running & outcome["done"].astype(bool)',
         'ended = outcome["done"].astype(bool)',
         "test_evaluate.py::test_only_the_first_episode_of_an_environment_counts",
     ),
     "iteration of a checkpoint without checksum": Bug(
-        "checkpoint.py",
+        "training/checkpoint.py",
         'for name in ("format", "version", "iteration", "run"):',
         'for name in ("format", "version", "run"):',
         "test_checkpoint.py::test_every_flipped_bit_is_noticed_or_harmless",

@@ -24,7 +24,7 @@ from benchback.measure import gate, machine
 from benchback.measure.coordinator import open_campaign
 from benchback.measure.store import open_store
 from benchback.measure.study import Study
-from benchback.run_dir import read_config
+from benchback.training.run_dir import read_config
 
 GOOD: dict[str, Any] = {
     "name": "mine",
@@ -164,7 +164,7 @@ def test_hostile_files_are_refused_within_a_second_and_not_run(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from benchback.measure.study import load
-    from benchback.run import Run
+    from benchback.runs import Run
 
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "hostile.yaml"

@@ -12,14 +12,13 @@ from representatives import representatives
 from safetensors.numpy import save_file
 from test_contract import IN_PROCESS, built, different
 
-from benchback import checkpoint
 from benchback.agent import network_of, start
 from benchback.algorithms.ppo.loss import Minibatch
-from benchback.checkpoint import Checkpoint, CheckpointError
 from benchback.parity.subject import Subject
-from benchback.run import Run
-from benchback.run_dir import RunDir, open_run
-from benchback.train import train
+from benchback.runs import Run
+from benchback.training import checkpoint, train
+from benchback.training.checkpoint import Checkpoint, CheckpointError
+from benchback.training.run_dir import RunDir, open_run
 
 
 def tiny_run(name: str, env: str = "gymnax/CartPole-v1", unit: str = "phase") -> Run:

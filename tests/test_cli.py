@@ -13,8 +13,8 @@ import pytest
 import yaml
 from rich.console import Console
 
-from benchback import checkpoint
 from benchback.cli.tables import table
+from benchback.training import checkpoint
 
 SMALL = [
     "--num-envs",

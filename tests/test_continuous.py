@@ -23,13 +23,13 @@ from test_contract import IN_PROCESS, different
 from benchback import envs, registry
 from benchback.agent import Agent, Backend, Weights, network_of, start
 from benchback.algorithms.ppo.config import Config
-from benchback.checkpoint import Checkpoint, CheckpointError
 from benchback.parity.ppo import cases, levels, oracle
 from benchback.parity.subject import Subject, computing
 from benchback.parity.tolerance import TOLERANCE
-from benchback.run import Run
-from benchback.train import advance, train, transplantable
-from benchback.train.evaluate import evaluate
+from benchback.runs import Run
+from benchback.training import advance, train, transplantable
+from benchback.training.checkpoint import Checkpoint, CheckpointError
+from benchback.training.evaluate import evaluate
 
 PENDULUM = "gymnax/Pendulum-v1"
 NORMALISED = replace(TINY, num_steps=4, normalise_obs=True, normalise_reward=True)
@@ -276,9 +276,9 @@ def learnt(name: str, config: Config, mode: str) -> float:
     """The mean greedy return on Pendulum after training, in a process without annotation checks."""
     code = """
 import sys, json
-from benchback.train.evaluate import evaluate
-from benchback.run import Run
-from benchback.train import train
+from benchback.training.evaluate import evaluate
+from benchback.runs import Run
+from benchback.training import train
 run = Run.from_dict(json.loads(sys.argv[1]))
 *_, last = train(run)
 print(evaluate(run, last.export(), episodes=32, seed=1).mean())

@@ -12,7 +12,7 @@ from representatives import representatives
 
 from benchback import envs, registry
 from benchback.agent import Agent, Backend, start
-from benchback.train import advance
+from benchback.training import advance
 
 JAX = [name for name, spec in registry.BACKENDS.items() if spec.family == "jax"]
 

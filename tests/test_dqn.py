@@ -16,11 +16,10 @@ import torch
 from representatives import representatives
 from test_contract import IN_PROCESS, different, with_learning_rate
 
-from benchback import checkpoint, envs, registry
+from benchback import envs, registry
 from benchback.agent import Agent, Backend, Role, Weights, network_of, start
 from benchback.algorithms.dqn.config import Config
 from benchback.backends import nnx as nnx_backend
-from benchback.checkpoint import Checkpoint
 from benchback.errors import InputError
 from benchback.math import jax as jax_math
 from benchback.math import torch as torch_math
@@ -28,9 +27,10 @@ from benchback.parity.deviation import section
 from benchback.parity.dqn import oracle
 from benchback.parity.oracle import parameters
 from benchback.registry import BACKENDS
-from benchback.run import Run
-from benchback.train import advance, train
-from benchback.train.evaluate import evaluate
+from benchback.runs import Run
+from benchback.training import advance, checkpoint, train
+from benchback.training.checkpoint import Checkpoint
+from benchback.training.evaluate import evaluate
 
 FAMILIES = {"purejax": "jax", "pytorch": "torch"}
 TINY = Config(

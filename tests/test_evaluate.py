@@ -12,8 +12,8 @@ from benchback import registry
 from benchback.agent import Weights, start
 from benchback.envs.interface import Discrete, Env
 from benchback.envs.vectorise import vectorise
-from benchback.run import Run
-from benchback.train.evaluate import evaluate
+from benchback.runs import Run
+from benchback.training.evaluate import evaluate
 
 EPISODES, LONGEST = 16, 9
 
@@ -44,7 +44,7 @@ def environment(run: Run, num_envs: int) -> Env:
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Run:
-    monkeypatch.setattr(importlib.import_module("benchback.train.evaluate"), "environment", environment)
+    monkeypatch.setattr(importlib.import_module("benchback.training.evaluate"), "environment", environment)
     return Run.from_dict({"backend": "purejax", "hidden_sizes": [8]})
 
 
@@ -82,7 +82,7 @@ def test_noise_is_not_repeated_within_an_evaluation(
     run: Run, weights: Weights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Twice as many steps as are drawn at once must not give twice the return."""
-    module = importlib.import_module("benchback.train.evaluate")
+    module = importlib.import_module("benchback.training.evaluate")
 
     def returns(length: int) -> np.ndarray:
         env = vectorise(Drawing(length), None, "double/Drawing-v0", 2, Discrete(2))

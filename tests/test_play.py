@@ -15,15 +15,15 @@ import pytest
 from conftest import TINY
 from PIL import Image
 
-from benchback import checkpoint, run_dir
 from benchback.agent import Weights, start
 from benchback.backends import xla
-from benchback.checkpoint import Checkpoint
 from benchback.errors import InputError
-from benchback.run import Run, build
+from benchback.runs import Run, build
 from benchback.tools import play
 from benchback.tools.play import gymnasium, gymnax, steps, video
-from benchback.train.evaluate import evaluate
+from benchback.training import checkpoint, run_dir
+from benchback.training.checkpoint import Checkpoint
+from benchback.training.evaluate import evaluate
 
 
 @cache

@@ -18,7 +18,7 @@ import psutil
 import pytest
 from conftest import TINY
 
-from benchback import checkpoint, cli, registry, run_dir
+from benchback import cli, registry
 from benchback.errors import InputError
 from benchback.parity.subject import computing
 from benchback.population import folder as folders
@@ -27,7 +27,8 @@ from benchback.population.folder import CurveWriter, PopulationDir
 from benchback.population.spec import Members, Population, kept, members_of, parse_vary
 from benchback.population.summary import summarise
 from benchback.population.training import Trained, train_members, train_population
-from benchback.run import Run
+from benchback.runs import Run
+from benchback.training import checkpoint, run_dir
 
 DTYPE = "float64"
 """In which a deviation of rounding never grows into another action."""

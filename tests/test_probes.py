@@ -11,7 +11,7 @@ from benchback import envs
 from benchback.agent import start
 from benchback.algorithms.ppo.config import Config
 from benchback.registry import BACKENDS, execute, load
-from benchback.train import advance
+from benchback.training import advance
 
 GAMMA = 0.5
 CONFIG = Config(

@@ -20,7 +20,7 @@ from conftest import TINY
 from benchback import registry
 from benchback.backends import xla
 from benchback.errors import InputError
-from benchback.run import Run, environment
+from benchback.runs import Run, environment
 from benchback.tools import profile
 from benchback.tools.profile import ProfilePlan, parts, plan, timing
 

@@ -30,9 +30,9 @@ from benchback.errors import InputError
 from benchback.measure.complexity import step_seconds
 from benchback.measure.record import Cell
 from benchback.measure.worker import Job, perform
-from benchback.run import Run
-from benchback.train import train
-from benchback.train.evaluate import evaluate
+from benchback.runs import Run
+from benchback.training import train
+from benchback.training.evaluate import evaluate
 
 Framework = Literal["jax", "torch"]
 CARTPOLE = "gymnasium/CartPole-v1"

@@ -15,7 +15,7 @@ from benchback.measure.record import Cell, Record
 from benchback.measure.relay import COMMAND, Pace, Relay, run_relay, warm_iterations
 from benchback.measure.relay_worker import Runner
 from benchback.measure.worker import Job, SharedWeights
-from benchback.run import Run
+from benchback.runs import Run
 from benchback.stats import relay_ratio
 
 SEED = 7

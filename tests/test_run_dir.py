@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchback import checkpoint, run_dir
-from benchback.checkpoint import Checkpoint
-from benchback.run import Run
-from benchback.train import Progress
+from benchback.runs import Run
+from benchback.training import Progress, checkpoint, run_dir
+from benchback.training.checkpoint import Checkpoint
 
 LENGTH, ITERATIONS = 2, 12
 

@@ -21,13 +21,12 @@ from representatives import measured as parameters_of
 from representatives import quickest, representatives
 from test_contract import IN_PROCESS, different
 
-from benchback import checkpoint, envs, registry
+from benchback import envs, registry
 from benchback.agent import Agent, Role, Weights, network_of, start
 from benchback.algorithms.offpolicy import to_experience
 from benchback.algorithms.td3.config import Config
 from benchback.algorithms.td3.loss import METRICS, Minibatch
 from benchback.backends import nnx
-from benchback.checkpoint import Checkpoint
 from benchback.envs.interface import Box
 from benchback.errors import InputError
 from benchback.parity import DTYPES, Row, execution
@@ -38,9 +37,10 @@ from benchback.parity.td3 import cases, oracle
 from benchback.parity.td3.levels import LEVELS
 from benchback.parity.tolerance import TOLERANCE
 from benchback.registry import BACKENDS
-from benchback.run import Run
-from benchback.train import advance, train
-from benchback.train.evaluate import evaluate
+from benchback.runs import Run
+from benchback.training import advance, checkpoint, train
+from benchback.training.checkpoint import Checkpoint
+from benchback.training.evaluate import evaluate
 
 JAX_FAMILY = [name for name, spec in BACKENDS.items() if spec.family == "jax"]
 FAMILIES = {"purejax": "jax", "pytorch": "torch"}

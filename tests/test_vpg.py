@@ -19,13 +19,12 @@ import torch
 from representatives import measured, representatives
 from test_contract import IN_PROCESS, different
 
-from benchback import checkpoint, envs, registry
+from benchback import envs, registry
 from benchback.agent import Agent, Backend, Role, Weights, network_of, start
 from benchback.algorithms.onpolicy import Transition
 from benchback.algorithms.vpg.config import Config
 from benchback.algorithms.vpg.loss import Minibatch
 from benchback.backends import nnx
-from benchback.checkpoint import Checkpoint
 from benchback.errors import InputError
 from benchback.parity import Row
 from benchback.parity.execution import best, executions, plan
@@ -34,9 +33,10 @@ from benchback.parity.subject import Subject, computing
 from benchback.parity.tolerance import TOLERANCE
 from benchback.parity.vpg import cases, levels, oracle
 from benchback.registry import BACKENDS
-from benchback.run import Run
-from benchback.train import advance, train
-from benchback.train.evaluate import evaluate
+from benchback.runs import Run
+from benchback.training import advance, checkpoint, train
+from benchback.training.checkpoint import Checkpoint
+from benchback.training.evaluate import evaluate
 
 FAMILIES = {"purejax": "jax", "pytorch": "torch"}
 JAX = [name for name, spec in BACKENDS.items() if spec.family == "jax"]
@@ -429,8 +429,8 @@ def test_torch_learns_in_its_own_environment_without_jax() -> None:
     code = f"""
 import sys
 from benchback.algorithms.vpg.config import Config
-from benchback.run import Run
-from benchback.train import train
+from benchback.runs import Run
+from benchback.training import train
 run = Run(Config(**{asdict(TINY)!r}), env="torch/CartPole-v1", backend="pytorch", mode="none")
 assert [p.iteration for p in train(run)] == [1, 2, 3, 4]
 assert "jax" not in sys.modules

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from benchback.analysis.reader import stored_attempts
-from benchback.checkpoint import replacing
 from benchback.errors import InputError
 from benchback.measure.record import Attempt, Cell, Slot, canonical
 from benchback.measure.store import Store
+from benchback.training.checkpoint import replacing
 
 Row = dict[str, Any]
 Writer = Callable[[Path, Sequence[str], Iterable[Row]], None]

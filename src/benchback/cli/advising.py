@@ -59,9 +59,9 @@ class AdviseFlags:
 
 
 def advise(arguments: list[str]) -> int:
-    from benchback.checkpoint import write_atomically
     from benchback.measure.trials import trials
     from benchback.tools.advise import Hooks, advise
+    from benchback.training.checkpoint import write_atomically
 
     flags = parse(AdviseFlags, arguments, "advise")
     question, budget_s = question_of(flags), seconds_of(flags.budget)
@@ -82,7 +82,7 @@ def advise(arguments: list[str]) -> int:
 def question_of(flags: AdviseFlags) -> "Question":
     """The project that the flags describe."""
     from benchback.measure.candidates import Question
-    from benchback.run_dir import read_config
+    from benchback.training.run_dir import read_config
 
     registry.choose("algorithm", flags.algorithm, registry.ALGORITHMS)
     fields: dict[str, Any] = {"algorithm": flags.algorithm}

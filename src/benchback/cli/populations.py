@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchback.checkpoint import Checkpoint
 from benchback.cli.arguments import on_interrupt
 from benchback.cli.tables import jsonable
 from benchback.cli.training import Reporter, TrainFlags
 from benchback.errors import InputError
 from benchback.population.folder import Stored, is_population, open_any, open_population
 from benchback.population.spec import Population, parse_vary
+from benchback.training.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
     from benchback.population.training import Begun, Trained

@@ -40,9 +40,10 @@ class ProfileFlags(Generic[Config]):
 
 
 def profile(arguments: list[str]) -> int:
-    from benchback import registry, run_dir
-    from benchback.run import Run
+    from benchback import registry
+    from benchback.runs import Run
     from benchback.tools.profile import ProfilePlan, default_out, profile
+    from benchback.training import run_dir
 
     algorithm = registry.DEFAULT_ALGORITHM
     if arguments and not arguments[0].startswith("-"):

@@ -19,8 +19,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from benchback.cli.arguments import keep_programs, limit_threads, on_interrupt, parse, positional, value_of
 from benchback.cli.tables import jsonable
 from benchback.errors import InputError
-from benchback.run import Run
-from benchback.run_dir import RunDir
+from benchback.runs import Run
+from benchback.training.run_dir import RunDir
 
 if TYPE_CHECKING:
     from benchback.tools.play import Episode
@@ -102,8 +102,9 @@ class PlayFlags:
 
 
 def train(arguments: list[str]) -> int:
-    from benchback import registry, run_dir
+    from benchback import registry
     from benchback.cli import populations
+    from benchback.training import run_dir
 
     algorithm = registry.DEFAULT_ALGORITHM
     if arguments and not arguments[0].startswith("-"):
@@ -130,7 +131,7 @@ def train(arguments: list[str]) -> int:
 
 def run_training(flags: TrainFlags, origin: Any) -> int:
     """Train as the flags say and show progress. When interrupted, it ends after the current call."""
-    from benchback.run_dir import train_run
+    from benchback.training.run_dir import train_run
 
     done = origin.checkpoint.iteration if origin else 0
     interrupted = on_interrupt()
@@ -155,7 +156,7 @@ def allow_precision(run: Any) -> None:
 
 def evaluate(arguments: list[str]) -> int:
     from benchback.population.folder import open_any
-    from benchback.train.evaluate import evaluate
+    from benchback.training.evaluate import evaluate
 
     if arguments and arguments[0] in ("-h", "--help"):
         parse(EvalFlags, arguments, "eval RUN")

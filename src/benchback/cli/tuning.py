@@ -83,9 +83,10 @@ def tune(arguments: list[str]) -> int:
 
 def chosen_space(arguments: list[str]) -> tuple[Any, TuneFlags]:
     """The space of the first argument, modified by the flags, and the flags."""
-    from benchback import registry, run_dir
-    from benchback.run import Run
+    from benchback import registry
+    from benchback.runs import Run
     from benchback.tools.tune import space as spaces
+    from benchback.training import run_dir
 
     if arguments and arguments[0] in ("-h", "--help"):
         arguments = [registry.DEFAULT_ALGORITHM, *arguments]

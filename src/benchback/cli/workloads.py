@@ -121,8 +121,8 @@ def print_workload(store: "Store", as_json: bool) -> bool:
 
 
 def peers(arguments: list[str]) -> int:
-    from benchback.checkpoint import write_atomically
     from benchback.measure import peers
+    from benchback.training.checkpoint import write_atomically
 
     flags = parse(PeersFlags, arguments, "peers")
     choice = {"quick": flags.quick, "blocks": flags.blocks, "workloads": flags.workloads, "sides": flags.sides}

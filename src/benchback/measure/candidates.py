@@ -12,7 +12,7 @@ from benchback.errors import InputError
 from benchback.measure import machine
 from benchback.measure.cost import FEWEST_WARM, iteration_seconds, start_seconds
 from benchback.measure.record import Cell
-from benchback.run import AlgorithmConfig, Run
+from benchback.runs import AlgorithmConfig, Run
 from benchback.stats.relay import FEWEST_ROUNDS
 
 CHUNK, CHUNK_S = 10, 0.05

@@ -17,7 +17,7 @@ from typing import Any
 
 from benchback.agent import Agent, Backend
 from benchback.measure.record import Timing
-from benchback.train import advance
+from benchback.training import advance
 
 FORGOTTEN_S = 0.005
 """Longest wait, in seconds, after a finished run that does not count as unsynchronised."""

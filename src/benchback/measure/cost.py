@@ -6,7 +6,7 @@ from itertools import pairwise
 from benchback import registry
 from benchback.measure.record import Cell
 from benchback.measure.study import Study
-from benchback.run import Run
+from benchback.runs import Run
 from benchback.stats.relay import FEWEST_ROUNDS
 
 FEWEST_WARM = 3

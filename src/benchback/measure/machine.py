@@ -17,9 +17,9 @@ from typing import Any
 
 import psutil
 
-from benchback.checkpoint import write_atomically
 from benchback.errors import InputError
 from benchback.registry import BACKENDS
+from benchback.training.checkpoint import write_atomically
 
 PROC, SYS = Path("/proc"), Path("/sys")
 PACKAGE = Path(__file__).parent.parent

@@ -26,7 +26,7 @@ from benchback.measure.process import Died, Ended, Listener, Tick, answer_of, is
 from benchback.measure.record import Cell
 from benchback.measure.wire import parse_relay_record
 from benchback.measure.worker import Job, cached_files
-from benchback.run import Run
+from benchback.runs import Run
 from benchback.stats.relay import FEWEST_ROUNDS
 
 COMMAND = (sys.executable, "-m", "benchback.measure.relay_worker")

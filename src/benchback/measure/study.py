@@ -28,8 +28,8 @@ from benchback.measure.study_checks import (
     check_settings,
     shown,
 )
-from benchback.run import Run, typed
-from benchback.run_dir import read_config
+from benchback.runs import Run, typed
+from benchback.training.run_dir import read_config
 
 FEWEST_ITERATIONS = 3
 """Fewest iterations of a scaled run: one that compiles, and two to see that the next does not."""

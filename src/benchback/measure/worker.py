@@ -84,7 +84,7 @@ class Training:
         """Build it, up to its initial state, with the networks that it shares with others, if any."""
         from benchback import registry
         from benchback.agent import start
-        from benchback.run import Run, environment
+        from benchback.runs import Run, environment
 
         self.job, self.marks, self.samples = job, {}, {}
         self.pieces, self.late = 0, []
@@ -178,7 +178,7 @@ def with_shared(agent: Any, state: Any, weights: SharedWeights) -> Any:
     """The state with the shared networks; of the training that writes them, its own."""
     from safetensors.numpy import load_file
 
-    from benchback.checkpoint import replacing
+    from benchback.training.checkpoint import replacing
 
     if weights.writes:
         with replacing(weights.file) as draft:

@@ -14,7 +14,7 @@ from benchback.parity.deviation import Deviation
 from benchback.parity.subject import Subject, computing
 from benchback.population import members
 from benchback.registry import Spec
-from benchback.train import advance
+from benchback.training import advance
 
 SEED = 11
 NUM_ITERATIONS = 3

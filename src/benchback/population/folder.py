@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import yaml
 
-from benchback import checkpoint, run_dir
-from benchback.checkpoint import Checkpoint, CheckpointError, write_atomically
 from benchback.errors import InputError
 from benchback.population.spec import Members, Population
 from benchback.population.summary import RANKED_BY
-from benchback.run import Run
-from benchback.run_dir import RunDir
+from benchback.runs import Run
+from benchback.training import checkpoint, run_dir
+from benchback.training.checkpoint import Checkpoint, CheckpointError, write_atomically
+from benchback.training.run_dir import RunDir
 
 FLUSH_EVERY_S = 10.0
 """Seconds between two parts: a part each second would make thousands of files of a long training."""

@@ -16,7 +16,7 @@ import numpy as np
 from benchback import registry
 from benchback.errors import InputError
 from benchback.population.ranges import Range, parse_range
-from benchback.run import Run
+from benchback.runs import Run
 
 Sampling = Literal["grid", "random", "sobol"]
 MOST_MEMBERS = 2**20

@@ -1,4 +1,4 @@
-"""Training a population: a generator like `train.train`, and training into a run folder.
+"""Training a population: a generator like `training.train`, and training into a run folder.
 
 Importing this module imports jax.
 """
@@ -12,9 +12,8 @@ from typing import Any, cast
 import jax
 import numpy as np
 
-from benchback import envs, registry, run_dir, train
+from benchback import envs, registry, training
 from benchback.agent import Agent, Backend, Weights
-from benchback.checkpoint import Checkpoint
 from benchback.errors import InputError
 from benchback.population import folder as folders
 from benchback.population.folder import CurveWriter, PopulationDir, Stored
@@ -23,7 +22,9 @@ from benchback.population.members import execute, member, view
 from benchback.population.memory import check_memory
 from benchback.population.spec import Members, Population, kept, members_of
 from benchback.population.summary import summarise
-from benchback.run import Run, environment
+from benchback.runs import Run, environment
+from benchback.training import run_dir
+from benchback.training.checkpoint import Checkpoint
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def train_members(
     hyper = single.hyper._replace(**{name: np.asarray(x) for name, x in members.values.items()})
     state = many.init(keys, hyper)
     if checkpoint:
-        state = many.load(state, train.transplantable(run, checkpoint))
+        state = many.load(state, training.transplantable(run, checkpoint))
     return _loop(run, len(members), single, many, backend, state, iteration)
 
 
@@ -119,7 +120,7 @@ def _loop(
 ) -> Iterator[Progress]:
     while iteration < run.config.num_iterations:
         compiles = backend.compiles()
-        state, metrics = train.advance(many, state)
+        state, metrics = training.advance(many, state)
         iteration += run.length
         fetched = {name: x.reshape(size, run.length).T for name, x in backend.fetch(metrics).items()}
         # Bind the current state: the next call may donate it.

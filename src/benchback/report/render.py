@@ -20,7 +20,6 @@ from benchback.analysis.export import harmless
 from benchback.analysis.reader import read
 from benchback.analysis.source import Source
 from benchback.analysis.table import runs_table
-from benchback.checkpoint import replacing
 from benchback.errors import InputError
 from benchback.measure.machine import allowed_processors
 from benchback.measure.store import Store
@@ -32,6 +31,7 @@ from benchback.report.naming import plain_names
 from benchback.report.page import Content, page, rounded_table
 from benchback.report.rows import spread_chart
 from benchback.report.work import work_text
+from benchback.training.checkpoint import replacing
 
 Table = Callable[[Source], pl.DataFrame]
 TABLES: dict[str, Table] = {

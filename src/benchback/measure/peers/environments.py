@@ -8,9 +8,9 @@ import venv
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchback.checkpoint import write_atomically
 from benchback.measure import machine
 from benchback.measure.process import Tick, supervise
+from benchback.training.checkpoint import write_atomically
 
 INSTALL_TIMEOUT_S = 1200.0
 MARKER = "complete.json"

@@ -14,7 +14,7 @@ import numpy as np
 
 from benchback.agent import Weights
 from benchback.errors import InputError
-from benchback.run import Run
+from benchback.runs import Run
 from benchback.tools.play import video
 
 DRAWN_AS = {"gymnax": "gymnax", "torch": "gymnax", "gymnasium": "gymnasium", "envpool": "gymnasium", "brax": "brax"}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from benchback.agent import Weights
-from benchback.run import Run
+from benchback.runs import Run
 from benchback.tools.play import Film, Frame
 from benchback.tools.play.gymnasium import drawing, without_screen
 from benchback.tools.play.steps import Played, played

@@ -9,7 +9,7 @@ import numpy as np
 
 from benchback.agent import Weights
 from benchback.errors import InputError
-from benchback.run import Run
+from benchback.runs import Run
 from benchback.tools.play import Film, Frame
 from benchback.tools.play.steps import chooser
 

@@ -9,7 +9,7 @@ import numpy as np
 from benchback.agent import Weights
 from benchback.envs.names import MINATAR
 from benchback.errors import InputError
-from benchback.run import Run
+from benchback.runs import Run
 from benchback.tools.play import Film, Frame
 from benchback.tools.play.gymnasium import without_screen
 from benchback.tools.play.steps import played

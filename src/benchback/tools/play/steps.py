@@ -8,8 +8,8 @@ import numpy as np
 from benchback import registry
 from benchback.agent import Agent, Backend, State, Weights, network_of, start
 from benchback.envs import Env
-from benchback.run import Run, environment
-from benchback.train.evaluate import NOISE_STEPS
+from benchback.runs import Run, environment
+from benchback.training.evaluate import NOISE_STEPS
 
 
 class Played(NamedTuple):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchback.analysis.wording import ratio_text
-from benchback.checkpoint import write_atomically
+from benchback.training.checkpoint import write_atomically
 
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #1b1f24;

@@ -15,7 +15,7 @@ from benchback import registry
 from benchback.agent import Agent, Backend, Weights, start
 from benchback.envs.interface import Env
 from benchback.errors import InputError
-from benchback.run import Run, environment
+from benchback.runs import Run, environment
 from benchback.tools.profile.plan import ProfilePlan
 from benchback.tools.profile.timing import Steady, seconds
 

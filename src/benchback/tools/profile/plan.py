@@ -4,8 +4,8 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from benchback.errors import InputError
-from benchback.run import Run
-from benchback.run_dir import default_path
+from benchback.runs import Run
+from benchback.training.run_dir import default_path
 
 
 @dataclass(frozen=True)

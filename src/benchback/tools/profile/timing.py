@@ -8,9 +8,9 @@ from typing import Any
 
 from benchback import registry
 from benchback.agent import Agent, Backend, start
-from benchback.run import environment
+from benchback.runs import environment
 from benchback.tools.profile.plan import ProfilePlan
-from benchback.train import advance
+from benchback.training import advance
 
 CALLS_TO_SETTLE = 2
 

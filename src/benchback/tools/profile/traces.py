@@ -12,7 +12,7 @@ from typing import Any
 from benchback.agent import start
 from benchback.tools.profile.plan import ProfilePlan
 from benchback.tools.profile.timing import Steady
-from benchback.train import advance
+from benchback.training import advance
 
 MOST_TRACED = 3
 """Iterations in the framework's trace: each may be a hundred thousand events."""

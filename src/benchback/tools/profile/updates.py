@@ -12,7 +12,7 @@ from typing import Any
 
 from benchback import registry, stats
 from benchback.agent import start
-from benchback.run import Run, build
+from benchback.runs import Run, build
 from benchback.tools.profile.plan import ProfilePlan
 
 KINDS = {"returned": "until the call returns", "done": "until the result is there"}

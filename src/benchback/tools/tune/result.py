@@ -11,11 +11,11 @@ from typing import Any
 import yaml
 
 from benchback.analysis.reader import accepted_attempts, stored_attempts
-from benchback.checkpoint import write_atomically
 from benchback.measure.record import Record
 from benchback.measure.store import Store
 from benchback.measure.study import Study
 from benchback.report.drawing import draw
+from benchback.training.checkpoint import write_atomically
 
 LAST = 0.1
 """Part of the iterations, from the end, whose episodes are scored."""

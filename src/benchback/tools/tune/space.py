@@ -15,8 +15,8 @@ from benchback import registry
 from benchback.errors import InputError
 from benchback.measure.study_checks import NAME
 from benchback.population.ranges import Range, parse_range
-from benchback.run import Run
-from benchback.run_dir import read_config
+from benchback.runs import Run
+from benchback.training.run_dir import read_config
 
 FOLDER = Path(__file__).parent / "spaces"
 DECADE = 10.0

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from benchback.agent import Agent, Backend, Weights, network_of, start
-from benchback.checkpoint import Checkpoint, CheckpointError
 from benchback.errors import InputError
-from benchback.run import Run, build
+from benchback.runs import Run, build
+from benchback.training.checkpoint import Checkpoint, CheckpointError
 
 
 @dataclass(frozen=True)

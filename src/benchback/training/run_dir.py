@@ -13,12 +13,11 @@ from typing import Any
 
 import yaml
 
-from benchback import checkpoint
-from benchback.checkpoint import Checkpoint
 from benchback.errors import InputError
 from benchback.registry import stored_gradients
-from benchback.run import Run
-from benchback.train import Progress, train
+from benchback.runs import Run
+from benchback.training import Progress, checkpoint, train
+from benchback.training.checkpoint import Checkpoint
 
 POPULATION = "population.yaml"
 """File that tells a population's directory from that of a single run."""

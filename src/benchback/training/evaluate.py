@@ -4,7 +4,7 @@ import numpy as np
 
 from benchback import registry
 from benchback.agent import Weights, network_of, start
-from benchback.run import Run, environment
+from benchback.runs import Run, environment
 
 NOISE_STEPS = 128
 """Number of steps whose environment noise is drawn at once."""
