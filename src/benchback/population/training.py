@@ -28,7 +28,7 @@ from benchback.training.checkpoint import Checkpoint
 
 
 @dataclass(frozen=True)
-class Progress(train.Progress):
+class Progress(training.Progress):
     """Progress of a population after one program call; its `rows` are summaries over the members."""
 
     metrics: dict[str, np.ndarray]
@@ -78,7 +78,7 @@ def train_members(
     What cannot be trained is rejected by this call; training happens as the iterator is consumed.
     """
     iteration = checkpoint.iteration if checkpoint else 0
-    train.check_rest(run, iteration)
+    training.check_rest(run, iteration)
     single, many, backend = build(run, len(members), group or likely(run, len(members)).group)
     keys = jax.vmap(cast(Any, single.key))(np.asarray(members.seed, np.uint32))
     hyper = single.hyper._replace(**{name: np.asarray(x) for name, x in members.values.items()})
