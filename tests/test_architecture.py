@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from conftest import SHAPED
 
 import benchback
 from benchback import envs, registry
@@ -93,6 +94,11 @@ def test_imports_point_downwards(path: Path) -> None:
 )
 def test_rooms_are_found_however_they_are_imported(source: str, expected: set[str]) -> None:
     assert imported_rooms(source) == expected
+
+
+def test_shapes_are_checked_in_every_room_that_annotates_them() -> None:
+    annotating = {room(path) for path in FILES if re.search(r"^from jaxtyping import", path.read_text(), re.MULTILINE)}
+    assert annotating == set(SHAPED)
 
 
 def commands(tree: ast.AST) -> Iterator[str]:
