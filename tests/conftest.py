@@ -24,6 +24,7 @@ SHAPED = ("algorithms", "backends", "envs", "math", "population")
 install_import_hook([f"benchback.{room}" for room in SHAPED], "beartype.beartype")
 
 import gc  # noqa: E402
+import importlib  # noqa: E402
 import shutil  # noqa: E402
 import subprocess  # noqa: E402
 import sys  # noqa: E402
@@ -84,6 +85,8 @@ LONGEST = (
 
 def pytest_collection_finish() -> None:
     """Leaves what was imported, a million objects, out of later searches for garbage: 7 % of the suite's time."""
+    # Its pytest plugin imports it at the end, and it then looks for referrers, which a frozen heap hides.
+    importlib.import_module("hypothesis")
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 20, 20)

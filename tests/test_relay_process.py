@@ -347,7 +347,8 @@ def test_one_writes_the_weights_and_the_others_load_them(tmp_path: Path) -> None
         run(tmp_path / "runners", caches=caches)
         run(tmp_path / "runners", caches=caches)
     written = [x["writes"] for x in log(tmp_path / "runners") if x["what"] == "start"]
-    assert written == [True, False, False] * 4
+    assert written[:9] == [True, False, False] * 3
+    assert sorted(written[9:]) == [False, False, True], "starts side by side end in any order"
 
 
 @pytest.mark.parametrize("who", ["linen", "equinox"])
