@@ -9,8 +9,10 @@ from synthetic import SLOWER, Shape, build
 
 from benchback.analysis import wording
 from benchback.analysis.claims import all_claims, claims_of
-from benchback.analysis.diagnostics import parity_table
+from benchback.analysis.diagnostics import code_size_table, parity_table
 from benchback.analysis.export import export
+from benchback.analysis.overheads import overheads_table
+from benchback.analysis.progress import starts_s
 from benchback.analysis.proofs import parity_verdict
 from benchback.analysis.reader import accepted_attempts, read, stored_attempts
 from benchback.analysis.reasons import Deviates, LedgersDiffer, ParityNotProven
@@ -202,3 +204,19 @@ def test_whether_there_were_cached_programs_counts_and_not_how_many() -> None:
     assert not disagreements({"a": {"cached_files_before": 3}, "b": {"cached_files_before": 63}})
     (found,) = disagreements({"a": {"cached_files_before": 0}, "b": {"cached_files_before": 63}})
     assert found.field == "caches_empty"
+
+
+def test_a_start_that_loaded_its_programs_is_no_start(store: Store) -> None:
+    """Of three runs of a cell two load what the first compiled: only the first tells how long a start takes."""
+    source = read(store)
+    compiled = next(run for run in source.runs if run.sampled and run.cell.run["mode"] != "none")
+    assert compiled.sampled is not None
+    ledger = {**compiled.sampled.ledger, "cached_files_before": 7}
+    loaded = replace(compiled.sampled, marks={**compiled.sampled.marks, "first_call": 0.1}, ledger=ledger)
+    runs = (compiled, *(replace(compiled, sampled=loaded) for _ in range(2)))
+    start_s = compiled.sampled.marks["first_call"]
+    assert starts_s([run.sampled for run in runs if run.sampled]) == [start_s] * 3
+    alone, mixed = (replace(source, runs=chosen) for chosen in (runs[:1], runs))
+    for table, column in ((overheads_table, "seconds"), (code_size_table, "first_step_s")):
+        assert table(mixed)[column].to_list() == table(alone)[column].to_list()
+    assert starts_s([loaded]) == [0.1], "where nobody compiled there is nothing else to show"

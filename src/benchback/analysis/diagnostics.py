@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from benchback.analysis.code_size import code_size_rows
 from benchback.analysis.proofs import parity_verdict
@@ -125,15 +126,21 @@ def code_size_table(source: Source) -> pl.DataFrame:
             if run.sampled and cell.run["mode"] not in ("none", "eager"):
                 marks, compiles = run.sampled.marks, run.sampled.compiles
                 late = float(np.nansum(compiles[1:])) if len(compiles) else np.nan
-                wait = marks["first_call"] - marks.get("imported", 0.0), marks.get("imported", np.nan), late
+                wait = run.sampled.start_s - marks.get("imported", 0.0), marks.get("imported", np.nan), late
                 measured.setdefault((cell.run["algorithm"], cell.run["backend"]), []).append(wait)
     rows, told = [], {cell.run["algorithm"] for cell in source.cells.values()}
     for row in (row for row in code_size_rows() if row["algorithm"] in told):
-        found = np.array(measured.get((row["algorithm"], row["backend"]), [(np.nan,) * 3]))
+        found = np.array(measured.get((row["algorithm"], row["backend"]), [(np.nan,) * 3])).T
         names = ("first_step_s", "import_s", "recompiles")
         row["implementation"] = row["backend"] if len(told) == 1 else f"{row['algorithm']} {row['backend']}"
-        rows.append(row | {name: float(x) for name, x in zip(names, np.median(found, axis=0), strict=True)})
+        rows.append(row | {name: float(x) for name, x in zip(names, map(_median, found), strict=True)})
     return frame(rows)
+
+
+def _median(values: NDArray[np.float64]) -> float:
+    """The median of what is known; NaN if nothing is."""
+    known = values[~np.isnan(values)]
+    return float(np.median(known)) if len(known) else np.nan
 
 
 def provenance_table(source: Source) -> pl.DataFrame:

@@ -18,7 +18,7 @@ def overheads_table(source: Source) -> pl.DataFrame:
 
     def windows(run: SlotRun) -> dict[str, float]:
         assert run.sampled is not None
-        found = stats.windows(run.sampled.seconds) | {"0": run.sampled.marks["first_call"]}
+        found = stats.windows(run.sampled.seconds) | {"0": run.sampled.start_s}
         return {words: found[name] for name, words in WINDOWS.items()}
 
     return _against_reference(source, windows)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from benchback import stats
 from benchback.analysis.claims import ALL
 from benchback.analysis.groups import Group, Outcome, env_of, model_of
-from benchback.analysis.source import SlotRun, Source
+from benchback.analysis.source import Sampled, SlotRun, Source
 from benchback.analysis.table import by_cell, frame, keys
 from benchback.analysis.wording import missing_text, no_break_even_text
 from benchback.measure.record import Cell
@@ -42,7 +42,8 @@ def timeline_table(source: Source) -> pl.DataFrame:
         length = series[0].ledger["iterations_per_call"]
         calls = min(len(x.seconds) for x in series)
         seconds = np.median([x.seconds[:calls] for x in series], axis=0) / length
-        elapsed = np.median([_elapsed(x.marks["first_call"], x.seconds[:calls]) for x in series], axis=0)
+        starts = zip(starts_s(series), series, strict=True)
+        elapsed = np.median([_elapsed(start_s, x.seconds[:calls]) for start_s, x in starts], axis=0)
         marks, unsteady = _changes([x.segment for x in series])
         steady_from = next((at * length + 1 for at, words in marks.items() if words == STEADY), None)
         common = keys(cell) | {"panel": source.titles[cell.id], "example": cell.group in source.examples}
@@ -63,6 +64,14 @@ def _changes(segments: Sequence[stats.Segment]) -> tuple[dict[int, str], str]:
     if middle.reason is None:
         return marks | {middle.start: STEADY}, ""
     return marks, missing_text(middle.reason)
+
+
+def starts_s(series: Sequence[Sampled]) -> list[float]:
+    """Seconds to the end of the first call of each run; of one that loaded its programs, what the others took."""
+    compiled = [x.start_s for x in series if not np.isnan(x.start_s)]
+    if not compiled:
+        return [x.marks["first_call"] for x in series]
+    return [float(np.median(compiled)) if np.isnan(x.start_s) else x.start_s for x in series]
 
 
 def _elapsed(first_call: float, seconds: NDArray) -> NDArray:
@@ -151,7 +160,8 @@ def _curve_rows(source: Source, cell: Cell, runs: Sequence[SlotRun], curves: NDA
     band = stats.stratified_bootstrap(
         [curves[:, at]], stats.interquartile_mean, source.generator("curve", cell.id), resamples=RESAMPLES
     )
-    times = [_elapsed(run.sampled.marks["first_call"], run.sampled.seconds[:calls]) for run in runs if run.sampled]
+    series = [run.sampled for run in runs if run.sampled]
+    times = [_elapsed(start_s, x.seconds[:calls]) for start_s, x in zip(starts_s(series), series, strict=True)]
     elapsed = np.median(times, axis=0)
     steps = cell.run["num_envs"] * cell.run["num_steps"] * runs[0].sampled.ledger["iterations_per_call"]  # pyright: ignore
     common = keys(cell) | {"panel": source.titles[cell.id]}
@@ -166,9 +176,9 @@ def thresholds_table(source: Source) -> pl.DataFrame:
     rows = []
     for cells, goal in _goals(source):
         for cell, runs, curves in cells:
-            times = []
-            for run, curve in zip(runs, curves, strict=True):
-                elapsed = _elapsed(run.sampled.marks["first_call"], run.sampled.seconds[: len(curve)])  # pyright: ignore
+            times, series = [], [run.sampled for run in runs if run.sampled]
+            for sampled, start_s, curve in zip(series, starts_s(series), curves, strict=True):
+                elapsed = _elapsed(start_s, sampled.seconds[: len(curve)])
                 times.append(stats.time_to_threshold(elapsed, curve, goal, hold=min(3, len(curve))))
             reached = [x for x in times if x is not None]
             row = keys(cell) | {

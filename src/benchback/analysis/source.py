@@ -44,6 +44,11 @@ class Sampled:
     compiles: NDArray[np.float64]
     segment: stats.Segment
 
+    @property
+    def start_s(self) -> float:
+        """Seconds from starting the process to the end of its first call; NaN if it loaded compiled programs."""
+        return np.nan if self.ledger.get("cached_files_before") else self.marks["first_call"]
+
 
 @dataclass(frozen=True)
 class SlotRun:

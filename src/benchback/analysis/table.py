@@ -57,7 +57,7 @@ def _details(sampled: Sampled | None) -> dict[str, Any]:
     known = sampled.returns[~np.isnan(sampled.returns)]
     device = sampled.peaks.get("peak_device_bytes")
     return {
-        "iteration_0_s": sampled.marks["first_call"],
+        "iteration_0_s": sampled.start_s,
         "warmup_s": windows["1:7"],
         "settled_s": windows["7:"],
         "steady_start": sampled.segment.start if sampled.segment.found else None,
