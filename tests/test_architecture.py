@@ -19,7 +19,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 LAYERS = (
     ("agent", "errors", "stats"),
-    ("math", "envs"),
+    ("math", "envs", "plugins"),
     ("backends",),
     ("algorithms",),
     ("registry",),
@@ -121,6 +121,7 @@ def test_registry_equals_disk(algorithm: str) -> None:
     assert {path.stem for path in (ROOT / "backends").glob("*.py")} == {
         "__init__",
         "kernel_gradients",
+        "networks",
         "xla",
         "torch_state",
         *registry.BACKENDS,

@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import Any, Literal
 
 from benchback.agent import Agent, Backend, Gradients
+from benchback.backends import networks
 from benchback.errors import InputError
 
 
@@ -146,6 +147,12 @@ def check_actions(algorithm: str, env: str, kind: str) -> None:
             f"env={env} takes {takes} actions, and {algorithm} chooses {chooses} ones; "
             f"choose another environment, e.g. {known.env}"
         )
+
+
+def check_network(network: str, backend: str) -> None:
+    """Raise an InputError unless there is such a network, and it exists for the backend."""
+    choose("network", network, networks.NETWORKS)
+    networks.check_network(network, backend)
 
 
 def config(algorithm: str) -> type:

@@ -19,7 +19,8 @@ import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from math import prod
+from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 import torch
@@ -28,6 +29,7 @@ from torch import Tensor, nn
 from torch._higher_order_ops.scan import scan as torch_scan
 
 from benchback.agent import Agent, Backend, Metrics
+from benchback.backends.networks import Networks
 from benchback.backends.torch_state import copy, refill
 from benchback.backends.torch_state import leaves as tensors_of
 from benchback.envs.interface import Env, EnvState
@@ -46,7 +48,7 @@ class MLP(nn.Sequential):
 
     def __init__(
         self,
-        inputs: int,
+        shape: tuple[int, ...],
         hidden: tuple[int, ...],
         outputs: int,
         head_scale: float,
@@ -55,7 +57,7 @@ class MLP(nn.Sequential):
         activation: str = "tanh",
     ) -> None:
         super().__init__()
-        self.dtype = dtype
+        self.dtype, inputs = dtype, prod(shape)
         for width in hidden:
             self.extend([_dense(inputs, width, 2**0.5, dtype, generator), ACTIVATIONS[activation]()])
             inputs = width
@@ -68,9 +70,11 @@ class MLP(nn.Sequential):
 class ActorCritic(nn.Module):
     """Separate actor and critic networks."""
 
+    tower: ClassVar[Any] = MLP
+
     def __init__(
         self,
-        inputs: int,
+        observation_shape: tuple[int, ...],
         hidden: tuple[int, ...],
         num_actions: int,
         dtype: torch.dtype,
@@ -78,8 +82,8 @@ class ActorCritic(nn.Module):
         generator: torch.Generator,
     ) -> None:
         super().__init__()
-        self.actor = MLP(inputs, hidden, num_actions, 0.01, dtype, generator)
-        self.critic = MLP(inputs, hidden, 1, 1.0, dtype, generator)
+        self.actor = self.tower(observation_shape, hidden, num_actions, 0.01, dtype, generator)
+        self.critic = self.tower(observation_shape, hidden, 1, 1.0, dtype, generator)
         # Log standard deviation of continuous actions.
         self.log_std = None
         if initial_log_std is not None:
@@ -94,6 +98,9 @@ class ActorCritic(nn.Module):
 
     def value(self, obs: Shaped[Tensor, "B *O"]) -> Float[Tensor, "B"]:
         return self.critic(obs).squeeze(-1)
+
+
+NETWORKS = Networks("pytorch", "ActorCritic", mlp=ActorCritic)
 
 
 def _dense(inputs: int, outputs: int, scale: float, dtype: torch.dtype, generator: torch.Generator) -> nn.Linear:
