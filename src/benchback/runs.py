@@ -66,6 +66,7 @@ class Run(Generic[Config]):
 
     def __post_init__(self) -> None:
         registry.choose("backend", self.backend, registry.BACKENDS)
+        registry.check_pair(self.algorithm, self.backend)
         registry.check_execution(self.backend, self.compile_mode, self.unit)
         registry.check_gradients(self.backend, self.gradients)
         registry.check_network(self.network, self.backend)

@@ -14,8 +14,8 @@ from jaxtyping import Array, Float, Key, Shaped
 from benchback.agent import Agent, Backend, Gradients, Weights, compiled
 from benchback.backends import xla
 from benchback.backends.kernel_gradients import row_product
-from benchback.backends.networks import Networks
 from benchback.math.jax import gaussian
+from benchback.plugins import Networks
 
 
 def filter_jit(agent: Agent) -> Agent:

@@ -9,8 +9,8 @@ from jaxtyping import Array, Float, Shaped
 from benchback.agent import Gradients
 from benchback.backends import xla
 from benchback.backends.kernel_gradients import DOT_GENERAL
-from benchback.backends.networks import Networks
 from benchback.math.jax import gaussian
+from benchback.plugins import Networks
 
 backend = xla.BACKEND
 LAYOUT = xla.TREE

@@ -20,8 +20,8 @@ from jaxtyping import Array, Float, Shaped
 from benchback.agent import Agent, Backend, Compile, Gradients, Role, Weights, compiled, roles
 from benchback.backends import xla
 from benchback.backends.kernel_gradients import DOT_GENERAL
-from benchback.backends.networks import Networks
 from benchback.math.jax import gaussian
+from benchback.plugins import Networks
 
 
 def jit(agent: Agent) -> Agent:

@@ -29,12 +29,12 @@ from torch import Tensor, nn
 from torch._higher_order_ops.scan import scan as torch_scan
 
 from benchback.agent import Agent, Backend, Metrics
-from benchback.backends.networks import Networks
 from benchback.backends.torch_state import copy, refill
 from benchback.backends.torch_state import leaves as tensors_of
 from benchback.envs.interface import Env, EnvState
 from benchback.errors import InputError
 from benchback.math.torch import gaussian
+from benchback.plugins import Networks
 
 Wrap = Callable[[str, Callable[..., Any]], Callable[..., Any]]
 """(name, function) -> replacement function."""
@@ -59,9 +59,9 @@ class MLP(nn.Sequential):
         super().__init__()
         self.dtype, inputs = dtype, prod(shape)
         for width in hidden:
-            self.extend([_dense(inputs, width, 2**0.5, dtype, generator), ACTIVATIONS[activation]()])
+            self.extend([dense(inputs, width, 2**0.5, dtype, generator), ACTIVATIONS[activation]()])
             inputs = width
-        self.append(_dense(inputs, outputs, head_scale, dtype, generator))
+        self.append(dense(inputs, outputs, head_scale, dtype, generator))
 
     def forward(self, x: Shaped[Tensor, "B *I"]) -> Float[Tensor, "B O"]:
         return super().forward(x.reshape(x.shape[0], -1).to(self.dtype))
@@ -103,7 +103,8 @@ class ActorCritic(nn.Module):
 NETWORKS = Networks("pytorch", "ActorCritic", mlp=ActorCritic)
 
 
-def _dense(inputs: int, outputs: int, scale: float, dtype: torch.dtype, generator: torch.Generator) -> nn.Linear:
+def dense(inputs: int, outputs: int, scale: float, dtype: torch.dtype, generator: torch.Generator) -> nn.Linear:
+    """A layer with orthogonal weights and zero biases."""
     # Created on the meta device first: torch's default initialisation would draw from the global generator.
     layer = nn.Linear(inputs, outputs, dtype=dtype, device="meta").to_empty(device=generator.device)
     nn.init.orthogonal_(layer.weight, scale, generator=generator)

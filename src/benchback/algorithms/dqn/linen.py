@@ -35,9 +35,9 @@ from benchback.algorithms.offpolicy import Transition, nan_metrics, to_experienc
 from benchback.backends import xla
 from benchback.backends.kernel_gradients import Gradients
 from benchback.backends.linen import LAYOUT, MLP
-from benchback.backends.networks import Networks
 from benchback.envs.interface import Env, EnvState
 from benchback.math import jax as math
+from benchback.plugins import Networks
 
 
 class QNetwork(nn.Module):

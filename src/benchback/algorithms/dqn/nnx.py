@@ -35,10 +35,10 @@ from benchback.algorithms.offpolicy import Transition, nan_metrics, to_experienc
 from benchback.backends import nnx as backend
 from benchback.backends import xla
 from benchback.backends.kernel_gradients import Gradients
-from benchback.backends.networks import Networks
 from benchback.backends.nnx import MLP
 from benchback.envs.interface import Env, EnvState
 from benchback.math import jax as math
+from benchback.plugins import Networks
 
 
 class QNetwork(nnx.Module):

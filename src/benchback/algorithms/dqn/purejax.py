@@ -34,10 +34,10 @@ from benchback.algorithms.episodes import episode_metrics
 from benchback.algorithms.offpolicy import Transition, nan_metrics, to_experience, to_transition
 from benchback.backends import xla
 from benchback.backends.kernel_gradients import Gradients
-from benchback.backends.networks import Networks
 from benchback.backends.purejax import LAYOUT, Layers, init_mlp, mlp
 from benchback.envs.interface import Env, EnvState
 from benchback.math import jax as math
+from benchback.plugins import Networks
 
 
 class QNetwork(NamedTuple):

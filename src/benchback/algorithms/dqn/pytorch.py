@@ -33,10 +33,10 @@ from benchback.algorithms.dqn.loss import (
 from benchback.algorithms.episodes import episode_metrics
 from benchback.algorithms.offpolicy import Transition, nan_metrics, to_experience
 from benchback.backends import pytorch, torch_state
-from benchback.backends.networks import Networks
 from benchback.backends.pytorch import MLP, Wrap
 from benchback.envs.interface import Env, EnvState
 from benchback.math import torch as math
+from benchback.plugins import Networks
 
 
 class QNetwork(nn.Module):
