@@ -121,7 +121,6 @@ def test_registry_equals_disk(algorithm: str) -> None:
     assert {path.stem for path in (ROOT / "backends").glob("*.py")} == {
         "__init__",
         "kernel_gradients",
-        "networks",
         "xla",
         "torch_state",
         *registry.BACKENDS,
