@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -152,7 +153,7 @@ def test_torch_and_jax_agree_on_the_network_of_a_plug_in() -> None:
 
 @pytest.mark.usefixtures("network")
 def test_a_wrong_forward_pass_of_a_plug_in_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    import my_network.purejax as own
+    own = import_module("my_network.purejax")
 
     right = own.normalise
     monkeypatch.setattr(own, "normalise", lambda x, scale, bias: right(x, scale, bias) * 1.001)

@@ -184,14 +184,10 @@ def check_network(network: str, backend: str) -> None:
     plugins.check_network(network, backend)
 
 
-def has_network(network: str, backend: str) -> bool:
-    """Whether the network exists for the backend."""
-    return network in NETWORKS.built_in or backend in NETWORKS[network]
-
-
-def backends_of(algorithm: str) -> tuple[str, ...]:
-    """The backends in which the algorithm is written."""
-    return tuple(backend for backend in BACKENDS if _implementation(algorithm, backend))
+def backends_of(algorithm: str, network: str = "mlp") -> tuple[str, ...]:
+    """The backends in which the algorithm is written and that have the network."""
+    having = (name for name in BACKENDS if network in NETWORKS.built_in or name in NETWORKS[network])
+    return tuple(backend for backend in having if _implementation(algorithm, backend))
 
 
 def check_pair(algorithm: str, backend: str) -> None:
@@ -224,17 +220,17 @@ def part(known: Merged, name: str, module: str) -> ModuleType | None:
     return _import(whole, known, name) if _exists(whole) else None
 
 
-def config_module(algorithm: str) -> ModuleType:
-    """The module with the algorithm's Config."""
+def module_of(algorithm: str, name: str) -> ModuleType:
+    """A module of the algorithm that belongs to no backend, such as `config`."""
     choose("algorithm", algorithm, ALGORITHMS)
     built_in = algorithm in BUILT_IN_ALGORITHMS
     package = f"benchback.algorithms.{algorithm}" if built_in else ALGORITHMS.plugins[algorithm].package
-    return _import(f"{package}.config", ALGORITHMS, algorithm)
+    return _import(f"{package}.{name}", ALGORITHMS, algorithm)
 
 
 def config(algorithm: str) -> type:
     """The algorithm's Config class."""
-    return config_module(algorithm).Config
+    return module_of(algorithm, "config").Config
 
 
 def load(algorithm: str, backend: str, gradients: Gradients = "framework") -> tuple[Callable[..., Agent], Backend]:

@@ -130,14 +130,19 @@ def parity(arguments: list[str]) -> int:
     registry.choose("algorithm", flags.algorithm, registry.ALGORITHMS)
     registry.choose("network", flags.network, registry.NETWORKS)
     check_parity_flags(flags)
+    if (
+        flags.network not in registry.NETWORKS.built_in
+        and len(registry.backends_of(flags.algorithm, flags.network)) == 1
+    ):
+        note = f"only one backend has {flags.network}: there is no other to compare it with at level L3"
+        Console(stderr=True).print(note, highlight=False)
     limit_threads(1)
     return 0 if print_parity(chain.from_iterable(map(partial(measured, flags), compared(flags))), flags.json) else 1
 
 
 def compared(flags: ParityFlags) -> tuple[str, ...]:
     """The backends asked for; by default those that have the algorithm and the network."""
-    having = registry.backends_of(flags.algorithm)
-    return flags.backends or tuple(name for name in having if registry.has_network(flags.network, name))
+    return flags.backends or registry.backends_of(flags.algorithm, flags.network)
 
 
 def check_parity_flags(flags: ParityFlags) -> None:

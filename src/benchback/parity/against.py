@@ -38,9 +38,9 @@ def levels(subject: Subject) -> Mapping[str, Callable[[Subject], Iterator[Deviat
 
 def reference(subject: Subject) -> str | None:
     """The backend to compare with: plain JAX if it has algorithm and network, else the first that has both."""
-    having = [name for name in registry.backends_of(subject.algorithm) if registry.has_network(subject.network, name)]
-    having.sort(key=lambda name: name != registry.REFERENCE_BACKEND)
-    return next((name for name in having if name != subject.backend and registry.BACKENDS[name].family == "jax"), None)
+    having = registry.backends_of(subject.algorithm, subject.network)
+    others = [name for name in having if name != subject.backend and registry.BACKENDS[name].family == "jax"]
+    return min(others, key=lambda name: name != registry.REFERENCE_BACKEND, default=None)
 
 
 def numpy_forward(network: str) -> Forward | None:

@@ -27,15 +27,15 @@ def trained(agent: Agent, seed: int, iterations: int = 2) -> Weights:
     return agent.export(state)
 
 
-def different(a: Weights, b: Weights) -> set[str]:
+def different(a: Weights, b: Weights) -> list[str]:
     """Names of the arrays that differ; of two states of one agent."""
     assert a.keys() == b.keys()
-    return {name for name in a if not np.array_equal(a[name], b[name])}
+    return [name for name in a if not np.array_equal(a[name], b[name])]
 
 
-def learnt(changed: set[str], weights: Weights) -> bool:
+def learnt(changed: list[str], weights: Weights) -> bool:
     """Whether weights of a network are among what changed."""
-    return bool(changed & networks(weights).keys())
+    return bool(networks(weights).keys() & set(changed))
 
 
 def seeds_decide(agent: Agent, backend: Backend) -> bool:
@@ -43,7 +43,9 @@ def seeds_decide(agent: Agent, backend: Backend) -> bool:
     first = trained(agent, seed=1)
     kernels = {name for name, x in networks(first).items() if name.endswith("/kernel")}
     streams = {"env/obs", "rng"} & first.keys()
-    return not different(first, trained(agent, seed=1)) and kernels | streams <= different(first, trained(agent, 2))
+    return not different(first, trained(agent, seed=1)) and kernels | streams <= set(
+        different(first, trained(agent, 2))
+    )
 
 
 def exports_are_copies(agent: Agent, backend: Backend) -> bool:

@@ -64,7 +64,7 @@ def probe_config(algorithm: str) -> Any | None:
     """The configuration with which the algorithm learns probes; None if it has none."""
     if algorithm in registry.BUILT_IN_ALGORITHMS:
         return getattr(import_module(f"benchback.parity.{algorithm}.cases"), "PROBE", None)
-    return getattr(registry.config_module(algorithm), "PROBE", None)
+    return getattr(registry.module_of(algorithm, "config"), "PROBE", None)
 
 
 def probes(subject: Subject, chosen: Sequence[str] = TELLING) -> Iterator[Deviation]:

@@ -25,6 +25,6 @@ def deepened(config: Any, network: str) -> Any:
 def _of_algorithm(algorithm: str) -> Any:
     if algorithm in registry.BUILT_IN_ALGORITHMS:
         return import_module(f"benchback.parity.{algorithm}.cases").TINY
-    module = registry.config_module(algorithm)
+    module = registry.module_of(algorithm, "config")
     own = {field.name for field in fields(module.Config)}
     return getattr(module, "SMALL", None) or module.Config(**{name: x for name, x in SMALL.items() if name in own})
