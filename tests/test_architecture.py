@@ -20,7 +20,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 LAYERS = (
     ("agent", "errors", "stats"),
-    ("math", "envs"),
+    ("math", "envs", "plugins"),
     ("backends",),
     ("algorithms",),
     ("registry",),

@@ -10,10 +10,11 @@ import pytest
 from conftest import TINY
 from representatives import representatives
 from safetensors.numpy import save_file
-from test_contract import IN_PROCESS, built, different
+from test_contract import IN_PROCESS, built
 
 from benchback.agent import network_of, start
 from benchback.algorithms.ppo.loss import Minibatch
+from benchback.parity.laws import different
 from benchback.parity.subject import Subject
 from benchback.runs import Run
 from benchback.training import checkpoint, train

@@ -18,11 +18,12 @@ import pytest
 import test_contract
 from conftest import TINY
 from representatives import representatives
-from test_contract import IN_PROCESS, different
+from test_contract import IN_PROCESS
 
 from benchback import envs, registry
 from benchback.agent import Agent, Backend, Weights, network_of, start
 from benchback.algorithms.ppo.config import Config
+from benchback.parity.laws import different
 from benchback.parity.ppo import cases, levels, oracle
 from benchback.parity.subject import Subject, computing
 from benchback.parity.tolerance import TOLERANCE

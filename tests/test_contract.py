@@ -12,6 +12,7 @@ from representatives import representatives
 
 from benchback import envs, registry
 from benchback.agent import Agent, Backend, start
+from benchback.parity.laws import LAWS, compiles_once
 from benchback.training import advance
 
 JAX = [name for name, spec in registry.BACKENDS.items() if spec.family == "jax"]
@@ -27,87 +28,66 @@ def built(name: str, mode: str, unit: str = "phase") -> tuple[Agent, Backend]:
     return registry.execute(make(TINY, env), backend, mode, unit, 2), backend
 
 
-def trained(agent: Agent, seed: int, iterations: int = 2) -> dict[str, np.ndarray]:
-    state = start(agent, seed)
-    for _ in range(iterations):
-        state, _ = advance(agent, state)
-    return agent.export(state)
-
-
-def different(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> list[str]:
-    assert a.keys() == b.keys()
-    return [name for name in a if not np.array_equal(a[name], b[name])]
-
-
+@pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("name", representatives())
-def test_equal_seeds_reproduce_bit_for_bit_and_seeds_differ(name: str) -> None:
-    agent, _ = built(name, IN_PROCESS[name])
-    first = trained(agent, seed=1)
-    assert different(first, trained(agent, seed=1)) == []
-    other = different(first, trained(agent, seed=2))
-    assert {"actor/0/kernel", "critic/0/kernel", "env/obs", "rng"} <= set(other)
+def test_backend_keeps_the_law(name: str, law: str) -> None:
+    assert LAWS[law](*built(name, IN_PROCESS[name]))
 
 
-@pytest.mark.parametrize("name", representatives())
-def test_exported_weights_are_copies(name: str) -> None:
-    agent, _ = built(name, IN_PROCESS[name])
-    state = start(agent, 1)
-    exported = agent.export(state)
-    before = {key: array.copy() for key, array in exported.items()}
-    for _ in range(2):
-        state, _ = advance(agent, state)
-    assert different(before, exported) == []
-    assert "actor/0/kernel" in different(exported, agent.export(state))
+def ignoring_its_seed(agent: Agent) -> Agent:
+    return replace(agent, key=lambda seed: agent.key(0))
 
 
-@pytest.mark.parametrize("name", representatives())
-def test_transplanted_weights_are_what_is_exported(name: str) -> None:
-    agent, _ = built(name, IN_PROCESS[name])
-    weights = trained(agent, seed=1)
-    assert different(weights, agent.export(start(agent, 5, weights))) == []
+def exporting_views(agent: Agent) -> Agent:
+    """Every export is the same arrays, filled anew."""
+    kept: dict[str, np.ndarray] = {}
+
+    def export(state: Any) -> dict[str, np.ndarray]:
+        for name, x in agent.export(state).items():
+            np.copyto(kept.setdefault(name, x.copy()), x)
+        return kept
+
+    return replace(agent, export=export)
 
 
-@pytest.mark.parametrize("name", representatives())
-def test_rollout_learns_nothing_and_update_leaves_the_environment_alone(name: str) -> None:
-    agent, _ = built(name, IN_PROCESS[name])
-    state = start(agent, 1)
-    before = agent.export(state)
-    state, batch = agent.rollout(state)
-    after_rollout = agent.export(state)
-    assert all(key == "rng" or key.startswith("env/") for key in different(before, after_rollout))
-    state, _ = agent.update(state, batch)
-    changed = different(after_rollout, agent.export(state))
-    assert "actor/0/kernel" in changed
-    assert not any(key.startswith("env/") for key in changed)
+def loading_nothing(agent: Agent) -> Agent:
+    return replace(agent, load=lambda state, weights: state)
 
 
-@pytest.mark.parametrize("name", representatives())
-def test_float_hyper_parameters_are_data(name: str) -> None:
-    """A state with another learning rate learns otherwise, and nothing is compiled for it."""
-    agent, backend = built(name, IN_PROCESS[name])
-    usual = trained(agent, seed=1)
-    state = with_learning_rate(start(agent, 1), 0.1)
-    compiles = backend.compiles()
-    for _ in range(2):
-        state, _ = advance(agent, state)
-    assert backend.compiles() == compiles
-    assert "actor/0/kernel" in different(usual, agent.export(state))
+def learning_in_its_rollout(agent: Agent) -> Agent:
+    def rollout(state: Any) -> tuple[Any, Any]:
+        state, batch = agent.rollout(state)
+        return agent.update(state, jax.tree.map(jax.numpy.copy, batch))[0], batch
+
+    return replace(agent, rollout=rollout)
 
 
-def with_learning_rate(state: Any, value: float) -> Any:
-    if hasattr(state, "leaves"):  # NNX's state, taken apart
-        return jax.tree_util.tree_map_with_path(
-            lambda path, x: x * 0 + value if jax.tree_util.keystr(path).endswith("learning_rate") else x, state
-        )
-    hyper = state.hyper.get_value() if hasattr(state.hyper, "get_value") else state.hyper
-    changed = hyper._replace(learning_rate=hyper.learning_rate * 0 + value)
-    if hasattr(state, "_replace"):
-        return state._replace(hyper=changed)
-    if hasattr(state.hyper, "set_value"):
-        state.hyper.set_value(changed)
-    else:
-        state.hyper = changed
-    return state
+def with_constant_floats(agent: Agent) -> Agent:
+    return replace(agent, init=lambda key, hyper: agent.init(key, agent.hyper))
+
+
+def reporting_each_environment(agent: Agent) -> Agent:
+    def update(state: Any, batch: Any) -> tuple[Any, Any]:
+        state, metrics = agent.update(state, batch)
+        return state, {name: x[None] for name, x in metrics.items()}
+
+    return replace(agent, update=update)
+
+
+BREAKERS = {
+    "seeds_decide": ignoring_its_seed,
+    "exports_are_copies": exporting_views,
+    "loads_what_it_exports": loading_nothing,
+    "phases_keep_apart": learning_in_its_rollout,
+    "floats_are_data": with_constant_floats,
+    "metrics_are_scalars": reporting_each_environment,
+}
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_an_agent_that_breaks_the_law_is_noticed(law: str) -> None:
+    agent, backend = built("purejax", IN_PROCESS["purejax"])
+    assert not LAWS[law](BREAKERS[law](agent), backend)
 
 
 @pytest.mark.parametrize(
@@ -120,16 +100,13 @@ def with_learning_rate(state: Any, value: float) -> Any:
     ],
 )
 def test_compiling_modes_really_compile_once(name: str, mode: str) -> None:
-    agent, backend = built.__wrapped__(name, mode)
-    state = start(agent, 1)
-    counts = []
-    for _ in range(3):
-        before = backend.compiles()
-        state, metrics = advance(agent, state)
-        backend.block(metrics)
-        counts.append(backend.compiles() - before)
-    assert counts[0] > 0
-    assert counts[2] == 0
+    assert compiles_once(*built.__wrapped__(name, mode))
+
+
+def test_a_mode_that_compiles_nothing_is_noticed() -> None:
+    agent, backend = built("purejax", "jit")
+    advance(agent, start(agent, 1))
+    assert not compiles_once(agent, backend)
 
 
 @pytest.mark.parametrize("name", representatives(JAX))

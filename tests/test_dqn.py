@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from representatives import representatives
-from test_contract import IN_PROCESS, different, with_learning_rate
+from test_contract import IN_PROCESS
 
 from benchback import envs, registry
 from benchback.agent import Agent, Backend, Role, Weights, network_of, start
@@ -25,6 +25,7 @@ from benchback.math import jax as jax_math
 from benchback.math import torch as torch_math
 from benchback.parity.deviation import section
 from benchback.parity.dqn import oracle
+from benchback.parity.laws import different
 from benchback.parity.oracle import parameters
 from benchback.registry import BACKENDS
 from benchback.runs import Run
@@ -57,6 +58,22 @@ def built(name: str, config: Config = TINY, unit: str = "phase") -> tuple[Agent,
     make, backend = registry.load("dqn", name)
     env = envs.make("gymnax/CartPole-v1", config.num_envs, BACKENDS[name].family)
     return registry.execute(make(config, env), backend, IN_PROCESS[name], unit, 2), backend
+
+
+def with_learning_rate(state: Any, value: float) -> Any:
+    if hasattr(state, "leaves"):  # NNX's state, taken apart
+        return jax.tree_util.tree_map_with_path(
+            lambda path, x: x * 0 + value if jax.tree_util.keystr(path).endswith("learning_rate") else x, state
+        )
+    hyper = state.hyper.get_value() if hasattr(state.hyper, "get_value") else state.hyper
+    changed = hyper._replace(learning_rate=hyper.learning_rate * 0 + value)
+    if hasattr(state, "_replace"):
+        return state._replace(hyper=changed)
+    if hasattr(state.hyper, "set_value"):
+        state.hyper.set_value(changed)
+    else:
+        state.hyper = changed
+    return state
 
 
 def trained(agent: Agent, seed: int, iterations: int = 4, state: Any = None) -> Weights:

@@ -345,10 +345,11 @@ def tanh_module(right: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("backend", "name", "wrong"), [("purejax", "mlp", tanh_layers), ("pytorch", "MLP", tanh_module)]
+    ("backend", "name", "wrong"), [("purejax", "mlp", tanh_layers), ("pytorch", "tower", tanh_module)]
 )
 def test_another_activation_is_caught(backend: str, name: str, wrong: Wrong, monkeypatch: pytest.MonkeyPatch) -> None:
     assert caught_without_mistake(backend, "L1") == set()
     module = import_module(f"benchback.algorithms.dqn.{backend}")
-    monkeypatch.setattr(module, name, wrong(getattr(module, name)))
+    owner = module.QNetwork if name == "tower" else module
+    monkeypatch.setattr(owner, name, staticmethod(wrong(getattr(owner, name))))
     assert {"metric/value", "gradient", "weight"} <= caught(backend, "L1")

@@ -3,6 +3,7 @@
 from typing import Any
 
 import jax
+import numpy as np
 import pytest
 
 from benchback import envs, registry
@@ -35,7 +36,7 @@ SIZES = {
 
 
 def test_flops_of_a_network_layer_by_layer() -> None:
-    rows, sizes = 11, (7, 5, 3)
+    rows, sizes = 11, ((7, 5), (5, 3))
     output, weights, inputs = (
         (2 * rows * 7 * 5, 2 * rows * 5 * 3),
         (2 * rows * 7 * 5, 2 * rows * 5 * 3),
@@ -44,6 +45,17 @@ def test_flops_of_a_network_layer_by_layer() -> None:
     assert forward_flops(rows, sizes) == sum(output)
     assert gradient_flops(rows, sizes) == sum(output) + sum(weights) + inputs
     assert input_gradient_flops(rows, sizes) == sum(output) + inputs + 2 * rows * 7 * 5
+
+
+def test_layers_of_any_network_are_found_in_their_order() -> None:
+    shapes = {
+        "actor/10/kernel": (8, 2),
+        "actor/9/block/kernel": (8, 8),
+        "actor/9/norm/scale": (8,),
+        "actor/0/kernel": (4, 8),
+    }
+    weights = {name: np.zeros(shape) for name, shape in shapes.items()}
+    assert layer_sizes(weights | {"target/actor/0/kernel": np.zeros((4, 8))}) == {"actor": [(4, 8), (8, 8), (8, 2)]}
 
 
 def agent_of(algorithm: str, backend: str) -> tuple[Any, Any]:
@@ -82,7 +94,7 @@ def test_an_iteration_of_pytorch_has_as_many_flops_as_torch_counts(algorithm: st
 
 def test_final_values_are_counted_where_they_are_always_computed() -> None:
     rows = {"actor": Rows(forward=10, gradient=20), "critic": Rows(forward=12, gradient=20, final=10)}
-    sizes = {"actor": (4, 8, 2), "critic": (4, 8, 1)}
+    sizes = {"actor": ((4, 8), (8, 2)), "critic": ((4, 8), (8, 1))}
     lean, full = (work_ledger(rows, sizes, skips=skips) for skips in (True, False))
     assert lean["final_value_rows"] == "10 when truncated"
     assert full["final_value_rows"] == "10 always"

@@ -36,11 +36,12 @@ def caught_without_mistake(backend: str, level: str, dtype: str = "float32") -> 
 
 @pytest.fixture
 def mutate(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str, Wrong], None]:
-    """Replace the function `name` of a module by a wrong one."""
+    """Replace the function `name` of a module, or of a class in it, by a wrong one."""
 
     def replace(module: str, name: str, wrong: Wrong) -> None:
-        target = import_module(module)
-        monkeypatch.setattr(target, name, wrong(getattr(target, name)))
+        owner, _, name = name.rpartition(".")
+        target = getattr(import_module(module), owner) if owner else import_module(module)
+        monkeypatch.setattr(target, name, staticmethod(wrong(getattr(target, name))))
 
     return replace
 
@@ -247,7 +248,7 @@ def unscaled_head(right: Any) -> Any:
     return wrong
 
 
-@pytest.mark.parametrize(("backend", "builder"), [("purejax", "init_mlp"), ("pytorch", "MLP")])
+@pytest.mark.parametrize(("backend", "builder"), [("purejax", "init_mlp"), ("pytorch", "ActorCritic.tower")])
 def test_unscaled_last_layer_is_caught(backend: str, builder: str, mutate: Callable[..., None]) -> None:
     assert caught_without_mistake(backend, "L0") == []
     mutate(f"benchback.backends.{backend}", builder, unscaled_head)
@@ -277,7 +278,7 @@ def biased_module(right: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("backend", "builder", "wrong"),
-    [("purejax", "init_mlp", biased_layers), ("pytorch", "MLP", biased_module)],
+    [("purejax", "init_mlp", biased_layers), ("pytorch", "ActorCritic.tower", biased_module)],
 )
 def test_biases_that_do_not_start_at_zero_are_caught(
     backend: str, builder: str, wrong: Wrong, mutate: Callable[..., None]

@@ -1,32 +1,18 @@
 """In environments whose values are known, every backend learns them."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
-from typing import Any
 
 import numpy as np
 import pytest
 
 from benchback import envs
-from benchback.agent import start
 from benchback.algorithms.ppo.config import Config
-from benchback.registry import BACKENDS, execute, load
-from benchback.training import advance
+from benchback.parity import probes
+from benchback.parity.ppo.cases import PROBE
+from benchback.parity.probes import Learnt
+from benchback.registry import BACKENDS
 
-GAMMA = 0.5
-CONFIG = Config(
-    num_envs=8,
-    num_steps=8,
-    num_iterations=25,
-    num_epochs=4,
-    num_minibatches=2,
-    hidden_sizes=(8,),
-    learning_rate=0.02,
-    gamma=GAMMA,
-    clip=0.4,
-    entropy_coefficient=0.0,
-    initial_log_std=-1.0,
-)
 MODES = {name: spec.best for name, spec in BACKENDS.items()} | {"pytorch": "env_jit"}
 """The best mode of each backend; torch.compile cannot see through the annotation checks of these tests."""
 
@@ -35,38 +21,9 @@ FAMILIES = ("purejax", "pytorch")
 EVERY = [pytest.param(name, marks=[] if name in FAMILIES else [pytest.mark.slow]) for name in BACKENDS]
 
 
-@dataclass(frozen=True)
-class Learnt:
-    """What a trained agent does and expects."""
-
-    batch: Any
-    greedy: np.ndarray
-
-
 @cache
-def learnt(backend_name: str, probe: str, config: Config = CONFIG) -> Learnt:
-    make, backend = load("ppo", backend_name)
-    env = envs.make(f"probe/{probe}", config.num_envs, BACKENDS[backend_name].family)
-    agent = execute(make(config, env), backend, MODES[backend_name], "phase")
-    state = start(agent, 0)
-    for _ in range(config.num_iterations):
-        state, _ = advance(agent, state)
-    state, batch = agent.rollout(state)
-    _, action = agent.act(state, (), batch.obs[0])
-    return Learnt(backend.fetch(batch), backend.fetch({"action": action})["action"])
-
-
-def value_of(probe: str, obs: np.ndarray) -> np.ndarray:
-    """The value of each observation under the best policy."""
-    return {
-        "OneStep": np.ones_like(obs),
-        "TwoStep": np.where(obs == 0, GAMMA, 1.0),
-        "ActionReward": np.ones_like(obs),
-        "ObsReward": obs,
-        "Truncated": np.full_like(obs, 1 / (1 - GAMMA)),
-        "Target": np.zeros_like(obs),
-        "ObsTarget": np.zeros_like(obs),
-    }[probe]
+def learnt(backend: str, probe: str, config: Config = PROBE) -> Learnt:
+    return probes.learnt("ppo", backend, probe, config, MODES[backend])
 
 
 # What CutTarget is worth to a policy that draws its actions depends on how widely it still draws.
@@ -84,7 +41,7 @@ LEARNT = [
 def test_backend_learns_the_known_value(backend: str, probe: str) -> None:
     batch = learnt(backend, probe).batch
     obs = batch.obs[..., 0].astype(float)
-    assert np.abs(batch.value - value_of(probe, obs)).max() < 0.05
+    assert np.abs(batch.value - probes.known_value(probe, obs, PROBE.gamma)).max() < 0.05
 
 
 @pytest.mark.parametrize("backend", EVERY)
@@ -109,7 +66,7 @@ def test_backend_learns_the_best_of_real_valued_actions(backend: str) -> None:
 
 @pytest.mark.parametrize("backend", FAMILIES)
 def test_without_bootstrapping_through_truncation_the_probe_fails(backend: str) -> None:
-    value = learnt(backend, "Truncated", replace(CONFIG, truncation="terminal")).batch.value
+    value = learnt(backend, "Truncated", replace(PROBE, truncation="terminal")).batch.value
     # One and two rewards remain in turn, and the observation does not tell which.
     assert value.max() < 1.5
 

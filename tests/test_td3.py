@@ -19,7 +19,7 @@ import pytest
 import torch
 from representatives import measured as parameters_of
 from representatives import quickest, representatives
-from test_contract import IN_PROCESS, different
+from test_contract import IN_PROCESS
 
 from benchback import envs, registry
 from benchback.agent import Agent, Role, Weights, network_of, start
@@ -31,6 +31,7 @@ from benchback.envs.interface import Box
 from benchback.errors import InputError
 from benchback.parity import DTYPES, Row, execution
 from benchback.parity.environment import BOX
+from benchback.parity.laws import different
 from benchback.parity.oracle import of_towers
 from benchback.parity.subject import Subject, computing
 from benchback.parity.td3 import cases, oracle

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 from representatives import measured, representatives
-from test_contract import IN_PROCESS, different
+from test_contract import IN_PROCESS
 
 from benchback import envs, registry
 from benchback.agent import Agent, Backend, Role, Weights, network_of, start
@@ -28,6 +28,7 @@ from benchback.backends import nnx
 from benchback.errors import InputError
 from benchback.parity import Row
 from benchback.parity.execution import best, executions, plan
+from benchback.parity.laws import different
 from benchback.parity.oracle import of_towers, parameters
 from benchback.parity.subject import Subject, computing
 from benchback.parity.tolerance import TOLERANCE

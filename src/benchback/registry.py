@@ -1,7 +1,8 @@
-"""Registry of algorithms, backends, compile modes and units.
+"""Registry of algorithms, backends, compile modes and units, and of what plug-ins add to them.
 
 Importing it imports no framework; `load` imports exactly one pair. A test compares it with the files on disk and
-with the modes and units of each backend.
+with the modes and units of each backend. The package of a plug-in has the same parts under names of its own: for a
+backend a module `backend` and one per algorithm, for an algorithm a module `config` and one per backend.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -9,10 +10,14 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
 from typing import Any, Literal
 
+from benchback import plugins
 from benchback.agent import Agent, Backend, Gradients
 from benchback.errors import InputError
+from benchback.plugins import NETWORKS, Merged
 
 
 @dataclass(frozen=True)
@@ -24,14 +29,18 @@ class Algorithm:
     """Supported kinds of actions."""
     env: str
     """Default environment."""
+    draws: int = 1
+    """Random draws of an update, each from a key of its own: shuffles, rows of a replay, noise."""
 
 
-ALGORITHMS = {
+BUILT_IN_ALGORITHMS = {
     "ppo": Algorithm("Proximal policy optimisation", ("discrete", "box"), "gymnax/CartPole-v1"),
-    "vpg": Algorithm("Vanilla policy gradient", ("discrete", "box"), "gymnax/CartPole-v1"),
+    "vpg": Algorithm("Vanilla policy gradient", ("discrete", "box"), "gymnax/CartPole-v1", draws=0),
     "dqn": Algorithm("Deep Q-learning", ("discrete",), "gymnax/CartPole-v1"),
-    "td3": Algorithm("Twin delayed deep deterministic policy gradient", ("box",), "gymnax/Pendulum-v1"),
+    "td3": Algorithm("Twin delayed deep deterministic policy gradient", ("box",), "gymnax/Pendulum-v1", draws=2),
 }
+ALGORITHMS = Merged("algorithm", Algorithm, BUILT_IN_ALGORITHMS)
+"""The built-in algorithms and those of plug-ins."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +63,7 @@ class Spec:
 
 
 JIT = ("eager", "none", "jit")
-BACKENDS = {
+BUILT_IN_BACKENDS = {
     "linen": Spec("Flax Linen", "jax", JIT, "jit", "flax", "flax", "#0072b2"),
     "nnx": Spec(
         "Flax NNX",
@@ -88,21 +97,42 @@ BACKENDS = {
         gradients=("framework",),
     ),
 }
+BACKENDS = Merged("backend", Spec, BUILT_IN_BACKENDS)
+"""The built-in backends and those of plug-ins."""
 
 DEFAULT_ALGORITHM, DEFAULT_BACKEND = "ppo", "linen"
+REFERENCE_BACKEND = "purejax"
+"""The backend with the least between the equations and JAX: others are compared with it where there is no oracle."""
 
 
 def one_of_each_family() -> tuple[str, ...]:
     """The first backend of each array framework."""
-    first = {spec.family: name for name, spec in reversed(BACKENDS.items())}
-    return tuple(name for name in BACKENDS if name in first.values())
+    first = {spec.family: name for name, spec in reversed(BUILT_IN_BACKENDS.items())}
+    return tuple(name for name in BUILT_IN_BACKENDS if name in first.values())
+
+
+def add_algorithm(name: str, record: Algorithm, package: str) -> None:
+    """Add an algorithm: `package` has a module `config` and one for each backend it is written in."""
+    ALGORITHMS.add(name, record, package)
+
+
+def add_backend(name: str, record: Spec, package: str) -> None:
+    """Add a backend: `package` has a module `backend` and one for each algorithm that is written in it."""
+    BACKENDS.add(name, record, package)
+
+
+def add_network(name: str, modules: Mapping[str, str], package: str) -> None:
+    """Add a kind of network: backend -> module that has it."""
+    NETWORKS.add(name, modules, package)
 
 
 def choose(kind: str, name: str, known: Iterable[str]) -> str:
     """`name` if it is known; otherwise an InputError suggests the nearest known name."""
-    known = list(known)
     if name in known:
         return name
+    if isinstance(known, Merged) and name in known.broken:
+        raise InputError(f"{kind}={name} cannot be used: {known.broken[name]}; repair or uninstall it")
+    known = list(known)
     raise InputError(f"{kind}={name} is unknown; did you mean {nearest(name, known)}? Known: {', '.join(known)}")
 
 
@@ -148,19 +178,83 @@ def check_actions(algorithm: str, env: str, kind: str) -> None:
         )
 
 
+def check_network(network: str, backend: str) -> None:
+    """Raise an InputError unless there is such a network, and it exists for the backend."""
+    choose("network", network, NETWORKS)
+    plugins.check_network(network, backend)
+
+
+def backends_of(algorithm: str, network: str = "mlp") -> tuple[str, ...]:
+    """The backends in which the algorithm is written and that have the network."""
+    having = (name for name in BACKENDS if network in NETWORKS.built_in or name in NETWORKS[network])
+    return tuple(backend for backend in having if _implementation(algorithm, backend))
+
+
+def check_pair(algorithm: str, backend: str) -> None:
+    """Raise an InputError unless the algorithm is written in the backend."""
+    if not _implementation(algorithm, backend):
+        written = ", ".join(backends_of(algorithm))
+        raise InputError(f"algorithm={algorithm} is not written in backend={backend}; choose one of {written}")
+
+
+def _implementation(algorithm: str, backend: str) -> str | None:
+    """The module with the algorithm in that backend: in our tree, or in the package of the one that is a plug-in."""
+    if algorithm in BUILT_IN_ALGORITHMS and backend in BUILT_IN_BACKENDS:
+        return f"benchback.algorithms.{algorithm}.{backend}"
+    own = [f"{ALGORITHMS.plugins[algorithm].package}.{backend}"] if algorithm not in BUILT_IN_ALGORITHMS else []
+    own += [f"{BACKENDS.plugins[backend].package}.{algorithm}"] if backend not in BUILT_IN_BACKENDS else []
+    return next(filter(_exists, own), None)
+
+
+def _exists(module: str) -> bool:
+    """Whether there is such a module; imports the package it is in, not the module."""
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # it would be in a module that is no package
+        return False
+
+
+def part(known: Merged, name: str, module: str) -> ModuleType | None:
+    """The module of that name in the package of a plug-in; None if it has none."""
+    whole = f"{known.plugins[name].package}.{module}"
+    return _import(whole, known, name) if _exists(whole) else None
+
+
+def module_of(algorithm: str, name: str) -> ModuleType:
+    """A module of the algorithm that belongs to no backend, such as `config`."""
+    choose("algorithm", algorithm, ALGORITHMS)
+    built_in = algorithm in BUILT_IN_ALGORITHMS
+    package = f"benchback.algorithms.{algorithm}" if built_in else ALGORITHMS.plugins[algorithm].package
+    return _import(f"{package}.{name}", ALGORITHMS, algorithm)
+
+
 def config(algorithm: str) -> type:
     """The algorithm's Config class."""
-    choose("algorithm", algorithm, ALGORITHMS)
-    return import_module(f"benchback.algorithms.{algorithm}.config").Config
+    return module_of(algorithm, "config").Config
 
 
 def load(algorithm: str, backend: str, gradients: Gradients = "framework") -> tuple[Callable[..., Agent], Backend]:
     """`make(config, env) -> Agent` of the algorithm in that backend, and the backend; imports only these."""
     choose("algorithm", algorithm, ALGORITHMS)
     choose("backend", backend, BACKENDS)
-    implementation = import_module(f"benchback.algorithms.{algorithm}.{backend}")
+    check_pair(algorithm, backend)
+    known, name = (ALGORITHMS, algorithm) if backend in BUILT_IN_BACKENDS else (BACKENDS, backend)
+    implementation = _import(_implementation(algorithm, backend) or "", known, name)
     make = implementation.make if gradients == "framework" else partial(implementation.make, gradients=gradients)
-    return make, import_module(f"benchback.backends.{backend}").backend
+    built_in = backend in BUILT_IN_BACKENDS
+    module = f"benchback.backends.{backend}" if built_in else f"{BACKENDS.plugins[backend].package}.backend"
+    return make, _import(module, BACKENDS, backend).backend
+
+
+def _import(module: str, known: Merged, name: str) -> ModuleType:
+    """The module; InputError names the plug-in if it cannot be imported."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        if name in known.built_in:
+            raise
+        whose = f"{known.kind}={name} of {known.origin(name)}"
+        raise InputError(f"{whose} cannot be imported: {error}; install what it needs, or use another") from error
 
 
 def execute(agent: Agent, backend: Backend, mode: str, unit: str, length: int = 1) -> Agent:

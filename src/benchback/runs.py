@@ -66,8 +66,10 @@ class Run(Generic[Config]):
 
     def __post_init__(self) -> None:
         registry.choose("backend", self.backend, registry.BACKENDS)
+        registry.check_pair(self.algorithm, self.backend)
         registry.check_execution(self.backend, self.compile_mode, self.unit)
         registry.check_gradients(self.backend, self.gradients)
+        registry.check_network(self.network, self.backend)
         envs.check(self.env)
         registry.check_actions(self.algorithm, self.env, envs.kind(self.env))
         if self.framework == "jax" and self.env.startswith("torch/"):
@@ -84,6 +86,11 @@ class Run(Generic[Config]):
     def algorithm(self) -> str:
         """Name of the algorithm."""
         return self.config.algorithm
+
+    @property
+    def network(self) -> str:
+        """Kind of network; of an algorithm that offers no choice, multi-layer perceptrons."""
+        return getattr(self.config, "network", "mlp")
 
     @property
     def framework(self) -> Literal["jax", "torch"]:

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import benchback
-from benchback.registry import ALGORITHMS, BACKENDS
+from benchback.registry import BUILT_IN_ALGORITHMS, BUILT_IN_BACKENDS
 
-FRAMEWORKS = ("jax", "optax", "benchback.backends", *(spec.module for spec in BACKENDS.values()))
+FRAMEWORKS = ("jax", "optax", "benchback.backends", *(spec.module for spec in BUILT_IN_BACKENDS.values()))
 """Packages whose names count as concepts of a framework; shapes (jaxtyping) and our own maths do not."""
 FOLDER = Path(benchback.__file__).parent / "algorithms"
 
@@ -15,8 +15,8 @@ FOLDER = Path(benchback.__file__).parent / "algorithms"
 def code_size_rows() -> list[dict[str, Any]]:
     """Every implementation with its lines of code and its concepts."""
     rows = []
-    for algorithm in ALGORITHMS:
-        for backend in BACKENDS:
+    for algorithm in BUILT_IN_ALGORITHMS:
+        for backend in BUILT_IN_BACKENDS:
             source = (FOLDER / algorithm / f"{backend}.py").read_text()
             found = concepts(source)
             row = {"algorithm": algorithm, "backend": backend, "lines": code_lines(source), "concepts": len(found)}

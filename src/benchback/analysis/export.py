@@ -19,7 +19,7 @@ from benchback.training.checkpoint import replacing
 Row = dict[str, Any]
 Writer = Callable[[Path, Sequence[str], Iterable[Row]], None]
 
-OF_RUN = ("algorithm", "env", "backend", "mode", "unit", "chunk", "gradients", "model", "num_envs")
+OF_RUN = ("algorithm", "env", "backend", "mode", "unit", "chunk", "gradients", "model", "network", "num_envs")
 SAMPLE_COLUMNS = ("slot", "attempt", "call", "name", "value")
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """Beginnings that make a spreadsheet compute a cell, the full-width signs included."""
@@ -63,7 +63,7 @@ def _runs(store: Store) -> Iterator[Row]:
 def _of_cell(name: str, cell: Cell) -> Row:
     identity = {"cell": name, "group": cell.group, "variant": cell.variant}
     run = {field: _flat(cell.run.get(field)) for field in OF_RUN}
-    run |= {"gradients": cell.gradients} if cell.kind == "training" else {}
+    run |= {"gradients": cell.gradients, "network": cell.network} if cell.kind == "training" else {}
     how = {"timing": cell.timing, "threads": cell.threads, "device": cell.device}
     return identity | run | how | {"twin": cell.twin}
 

@@ -88,9 +88,10 @@ def env_of(cell: Cell) -> str:
 
 
 def model_of(cell: Cell) -> str:
-    """The name of the model, or its layers."""
+    """The name of the model, or its layers; with the kind of network unless that is the usual one."""
     hidden = cell.run["hidden_sizes"]
-    return "x".join(map(str, hidden)) if hidden else str(cell.run["model"])
+    size = "x".join(map(str, hidden)) if hidden else str(cell.run["model"])
+    return size if cell.network == "mlp" else f"{cell.network} {size}"
 
 
 def original(cell: Cell) -> Cell:

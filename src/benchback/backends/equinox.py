@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from math import prod
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -14,6 +15,7 @@ from benchback.agent import Agent, Backend, Gradients, Weights, compiled
 from benchback.backends import xla
 from benchback.backends.kernel_gradients import row_product
 from benchback.math.jax import gaussian
+from benchback.plugins import Networks
 
 
 def filter_jit(agent: Agent) -> Agent:
@@ -84,14 +86,17 @@ class MLP(eqx.Module):
 
     def __init__(
         self,
-        sizes: tuple[int, ...],
+        shape: tuple[int, ...],
+        hidden: tuple[int, ...],
+        outputs: int,
         head_scale: float,
         dtype: jnp.dtype,
         key: Key[Array, ""],
         activation: str = "tanh",
         gradients: Gradients = "framework",
     ):
-        scales = [2**0.5] * (len(sizes) - 2) + [head_scale]
+        sizes = (prod(shape), *hidden, outputs)
+        scales = [2**0.5] * len(hidden) + [head_scale]
         keys = jax.random.split(key, len(scales))
         self.activation = activation
         self.layers = [
@@ -109,14 +114,15 @@ class MLP(eqx.Module):
 class ActorCritic(eqx.Module):
     """Separate actor and critic networks; called on one sample."""
 
-    actor: MLP
-    critic: MLP
+    actor: Any
+    critic: Any
     log_std: Float[Array, "A"] | None
     """Log standard deviation of continuous actions; None for discrete actions."""
+    tower: ClassVar[Any] = MLP
 
     def __init__(
         self,
-        inputs: int,
+        observation_shape: tuple[int, ...],
         hidden: tuple[int, ...],
         num_actions: int,
         dtype: jnp.dtype,
@@ -125,8 +131,8 @@ class ActorCritic(eqx.Module):
         gradients: Gradients = "framework",
     ):
         actor_key, critic_key = jax.random.split(key)
-        self.actor = MLP((inputs, *hidden, num_actions), 0.01, dtype, actor_key, gradients=gradients)
-        self.critic = MLP((inputs, *hidden, 1), 1.0, dtype, critic_key, gradients=gradients)
+        self.actor = self.tower(observation_shape, hidden, num_actions, 0.01, dtype, actor_key, gradients=gradients)
+        self.critic = self.tower(observation_shape, hidden, 1, 1.0, dtype, critic_key, gradients=gradients)
         self.log_std = None if initial_log_std is None else jnp.full(num_actions, initial_log_std, dtype)
 
     def __call__(self, obs: Shaped[Array, "*O"]) -> tuple[Float[Array, "P"], Float[Array, ""]]:
@@ -140,36 +146,31 @@ class ActorCritic(eqx.Module):
         return self.critic(obs).squeeze(-1)
 
 
+NETWORKS = Networks("equinox", "ActorCritic", mlp=ActorCritic)
+
+
 def _orthogonal(linear: eqx.nn.Linear, scale: float, key: Key[Array, ""]) -> eqx.nn.Linear:
     # Equinox stores [out, in]; drawing [in, out] gives the same distribution as the other backends.
     weight = jax.nn.initializers.orthogonal(scale)(key, linear.weight.shape[::-1], linear.weight.dtype).T
     return eqx.tree_at(lambda m: (m.weight, m.bias), linear, (weight, jnp.zeros(linear.out_features, weight.dtype)))
 
 
-# Equinox keeps actor/layers/0/weight as [out, in].
+def _canonical(name: str, dimensions: int) -> str:
+    # Equinox keeps actor/layers/0/weight as [out, in], and the scale of a normalisation as a weight, too.
+    *path, kind = name.replace("/layers/", "/").split("/")
+    return "/".join([*path, {"weight": "kernel" if dimensions > 1 else "scale"}.get(kind, kind)])
+
+
 def to_weights(params: Any, prefix: str) -> Weights:
     """Parameters under canonical names, copied."""
-    canonical = {}
-    for name, array in xla.named(params, prefix).items():
-        if name.endswith("/weight"):
-            canonical[name.replace("/layers/", "/").removesuffix("weight") + "kernel"] = np.array(array.T)
-        else:
-            canonical[name.replace("/layers/", "/")] = array
-    return canonical
+    arrays = xla.named(params, prefix)
+    return {_canonical(name, x.ndim): np.array(x.T) if name.endswith("/weight") else x for name, x in arrays.items()}
 
 
 def from_weights(template: Any, weights: Weights, prefix: str) -> Any:
     """Canonical weights in the structure of `template`."""
-    stored = {}
-    for name, array in weights.items():
-        *tower, layer, kind = name.rsplit("/", 2) if name.endswith(("/kernel", "/bias")) else ("", name)
-        if kind == "kernel":
-            stored[f"{tower[0]}/layers/{layer}/weight"] = array.T
-        elif kind == "bias":
-            stored[f"{tower[0]}/layers/{layer}/bias"] = array
-        else:
-            stored[name] = array
-    return xla.unnamed(template, stored, prefix)
+    stored = {name: weights[_canonical(name, x.ndim)] for name, x in xla.named(template, prefix).items()}
+    return xla.unnamed(template, {name: x.T if name.endswith("/weight") else x for name, x in stored.items()}, prefix)
 
 
 LAYOUT = xla.Layout(to_weights, from_weights)

@@ -12,6 +12,7 @@ from benchback.agent import Gradients, Weights
 from benchback.backends import xla
 from benchback.backends.kernel_gradients import product
 from benchback.math.jax import gaussian
+from benchback.plugins import Networks
 
 backend = xla.BACKEND
 
@@ -70,14 +71,15 @@ def actor_critic(
     *,
     continuous: bool,
     gradients: Gradients = "framework",
+    tower: Any = MLP,
 ) -> ActorCritic:
     """The transformed networks; for continuous actions with a state-independent log standard deviation."""
 
     def value(obs: Shaped[Array, "B *O"]) -> Float[Array, "B"]:
-        return MLP(hidden, 1, 1.0, dtype, name="critic", gradients=gradients)(obs).squeeze(-1)
+        return tower(hidden, 1, 1.0, dtype, name="critic", gradients=gradients)(obs).squeeze(-1)
 
     def policy(obs: Shaped[Array, "B *O"]) -> Float[Array, "B P"]:
-        out = MLP(hidden, num_actions, 0.01, dtype, name="actor", gradients=gradients)(obs)
+        out = tower(hidden, num_actions, 0.01, dtype, name="actor", gradients=gradients)(obs)
         if not continuous:
             return out
         return gaussian.parameters(out, hk.get_parameter("log_std", (num_actions,), dtype, jnp.zeros))
@@ -89,6 +91,9 @@ def actor_critic(
     return ActorCritic(whole.init, whole.apply, *(part.apply for part in parts))
 
 
+NETWORKS = Networks("haiku", "actor_critic", mlp=actor_critic)
+
+
 def with_log_std(params: Any, value: Float[Array, ""]) -> Any:
     """Parameters of an ActorCritic with its log standard deviation, if it has one, set to `value`."""
     return params | {"~": {"log_std": jnp.full_like(params["~"]["log_std"], value)}} if "~" in params else params
@@ -96,7 +101,8 @@ def with_log_std(params: Any, value: Float[Array, ""]) -> Any:
 
 def _canonical(module: str, name: str) -> str:
     # Haiku keeps {"actor/layer_0": {"w": [in, out], "b": [out]}, ...}, and top-level parameters under "~".
-    return name if module == "~" else module.replace("/layer_", "/") + {"w": "/kernel", "b": "/bias"}[name]
+    kind = {"w": "kernel", "b": "bias", "offset": "bias"}.get(name, name)
+    return name if module == "~" else f"{module.replace('/layer_', '/')}/{kind}"
 
 
 def to_weights(params: Any, prefix: str) -> Weights:

@@ -1,6 +1,6 @@
 """Flax Linen: parameters are a pytree separate from the module."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 from flax import linen as nn
@@ -10,6 +10,7 @@ from benchback.agent import Gradients
 from benchback.backends import xla
 from benchback.backends.kernel_gradients import DOT_GENERAL
 from benchback.math.jax import gaussian
+from benchback.plugins import Networks
 
 backend = xla.BACKEND
 LAYOUT = xla.TREE
@@ -52,10 +53,11 @@ class ActorCritic(nn.Module):
     continuous: bool
     """Whether actions are continuous; adds a state-independent log standard deviation."""
     gradients: Gradients = "framework"
+    tower: ClassVar[Any] = MLP
 
     def setup(self) -> None:
-        self.actor = MLP(self.hidden, self.num_actions, 0.01, self.dtype, gradients=self.gradients)
-        self.critic = MLP(self.hidden, 1, 1.0, self.dtype, gradients=self.gradients)
+        self.actor = self.tower(self.hidden, self.num_actions, 0.01, self.dtype, gradients=self.gradients)
+        self.critic = self.tower(self.hidden, 1, 1.0, self.dtype, gradients=self.gradients)
         if self.continuous:
             self.log_std = self.param("log_std", nn.initializers.zeros, (self.num_actions,), self.dtype)
 
@@ -68,6 +70,9 @@ class ActorCritic(nn.Module):
 
     def value(self, obs: Shaped[Array, "B *O"]) -> Float[Array, "B"]:
         return self.critic(obs).squeeze(-1)
+
+
+NETWORKS = Networks("linen", "ActorCritic", mlp=ActorCritic)
 
 
 def with_log_std(params: Any, value: Float[Array, ""]) -> Any:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import wraps
 from inspect import unwrap
-from typing import Any, NamedTuple
+from math import prod
+from typing import Any, ClassVar, NamedTuple
 from weakref import WeakKeyDictionary
 
 import jax
@@ -20,6 +21,7 @@ from benchback.agent import Agent, Backend, Compile, Gradients, Role, Weights, c
 from benchback.backends import xla
 from benchback.backends.kernel_gradients import DOT_GENERAL
 from benchback.math.jax import gaussian
+from benchback.plugins import Networks
 
 
 def jit(agent: Agent) -> Agent:
@@ -161,27 +163,31 @@ backend = Backend(
 
 
 def _to_weights(params: Mapping[str, Any], prefix: str) -> Weights:
-    return xla.named(_towers(params), prefix)
+    return xla.named(_without_lists(params), prefix)
 
 
 def _from_weights(template: Mapping[str, Any], weights: Weights, prefix: str) -> Mapping[str, Any]:
-    found = xla.unnamed(_towers(template), weights, prefix)
-    return nnx.State(
-        {name: {"layers": found[name]} if _is_mlp(part) else found[name] for name, part in template.items()}
-    )
+    return nnx.State(_with_lists(template, xla.unnamed(_without_lists(template), weights, prefix)))
 
 
-def _towers(params: Mapping[str, Any]) -> dict[str, Any]:
+def _without_lists(part: Any) -> Any:
     # An MLP stores its layers in a list; canonical names omit the list: actor/0/kernel.
-    return {name: part["layers"] if _is_mlp(part) else part for name, part in params.items()}
+    if not isinstance(part, Mapping):
+        return part
+    return _without_lists(part["layers"]) if "layers" in part else {k: _without_lists(x) for k, x in part.items()}
 
 
-def _is_mlp(part: Any) -> bool:
-    return isinstance(part, Mapping) and "layers" in part
+def _with_lists(template: Any, found: Any) -> Any:
+    """The inverse of `_without_lists`, in the structure of `template`."""
+    if not isinstance(template, Mapping):
+        return found
+    if "layers" in template:
+        return {"layers": _with_lists(template["layers"], found)}
+    return {name: _with_lists(part, found[name]) for name, part in template.items()}
 
 
 LAYOUT = xla.Layout(to_weights=_to_weights, from_weights=_from_weights)
-"""Parameters are the pure `nnx.State` of a module made of MLPs."""
+"""Parameters are the pure `nnx.State` of a module."""
 
 
 STATEFUL = (nnx.Module, nnx.Optimizer, nnx.Variable)
@@ -239,7 +245,7 @@ class MLP(nnx.Module):
 
     def __init__(
         self,
-        inputs: int,
+        shape: tuple[int, ...],
         hidden: tuple[int, ...],
         outputs: int,
         head_scale: float,
@@ -249,7 +255,7 @@ class MLP(nnx.Module):
         *,
         rngs: nnx.Rngs,
     ) -> None:
-        widths = (inputs, *hidden, outputs)
+        widths = (prod(shape), *hidden, outputs)
         scales = (*(2**0.5 for _ in hidden), head_scale)
         self.dtype, self.activation = dtype, activation
         self.layers = nnx.List(
@@ -276,9 +282,11 @@ class MLP(nnx.Module):
 class ActorCritic(nnx.Module):
     """Separate actor and critic networks."""
 
+    tower: ClassVar[Any] = MLP
+
     def __init__(
         self,
-        inputs: int,
+        observation_shape: tuple[int, ...],
         hidden: tuple[int, ...],
         num_actions: int,
         dtype: jnp.dtype,
@@ -287,8 +295,8 @@ class ActorCritic(nnx.Module):
         *,
         rngs: nnx.Rngs,
     ) -> None:
-        self.actor = MLP(inputs, hidden, num_actions, 0.01, dtype, gradients=gradients, rngs=rngs)
-        self.critic = MLP(inputs, hidden, 1, 1.0, dtype, gradients=gradients, rngs=rngs)
+        self.actor = self.tower(observation_shape, hidden, num_actions, 0.01, dtype, gradients=gradients, rngs=rngs)
+        self.critic = self.tower(observation_shape, hidden, 1, 1.0, dtype, gradients=gradients, rngs=rngs)
         # Log standard deviation of continuous actions.
         if initial_log_std is not None:
             self.log_std = nnx.Param(jnp.full(num_actions, initial_log_std, dtype))
@@ -302,3 +310,6 @@ class ActorCritic(nnx.Module):
 
     def value(self, obs: Shaped[Array, "B *O"]) -> Float[Array, "B"]:
         return self.critic(obs).squeeze(-1)
+
+
+NETWORKS = Networks("nnx", "ActorCritic", mlp=ActorCritic)

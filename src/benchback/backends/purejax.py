@@ -1,6 +1,7 @@
 """Plain JAX: parameters are lists of dictionaries, a layer is two lines."""
 
 from itertools import pairwise
+from math import prod
 from typing import Any, NamedTuple
 
 import jax
@@ -11,6 +12,7 @@ from benchback.agent import Gradients
 from benchback.backends import xla
 from benchback.backends.kernel_gradients import product
 from benchback.math.jax import gaussian
+from benchback.plugins import Networks
 
 backend = xla.BACKEND
 LAYOUT = xla.TREE
@@ -55,7 +57,7 @@ class ActorCritic(NamedTuple):
 
 def init_actor_critic(
     key: Key[Array, ""],
-    inputs: int,
+    observation_shape: tuple[int, ...],
     hidden: tuple[int, ...],
     num_actions: int,
     dtype: jnp.dtype,
@@ -63,6 +65,7 @@ def init_actor_critic(
 ) -> ActorCritic:
     """Independent actor and critic; the actor's output layer is small, so that the initial policy is near uniform."""
     actor_key, critic_key = jax.random.split(key)
+    inputs = prod(observation_shape)
     return ActorCritic(
         actor=init_mlp(actor_key, (inputs, *hidden, num_actions), 0.01, dtype),
         critic=init_mlp(critic_key, (inputs, *hidden, 1), 1.0, dtype),
@@ -79,3 +82,14 @@ def policy(params: ActorCritic, obs: Shaped[Array, "B *O"], gradients: Gradients
 def value(params: ActorCritic, obs: Shaped[Array, "B *O"], gradients: Gradients = "framework") -> Float[Array, "B"]:
     """The critic's estimate of the return."""
     return mlp(params.critic, obs, gradients=gradients).squeeze(-1)
+
+
+class Functions(NamedTuple):
+    """Actor and critic as functions of their parameters."""
+
+    init: Any
+    policy: Any
+    value: Any
+
+
+NETWORKS = Networks("purejax", "ACTOR_CRITIC", mlp=Functions(init_actor_critic, policy, value))

@@ -19,7 +19,8 @@ import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from math import prod
+from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 import torch
@@ -33,6 +34,7 @@ from benchback.backends.torch_state import leaves as tensors_of
 from benchback.envs.interface import Env, EnvState
 from benchback.errors import InputError
 from benchback.math.torch import gaussian
+from benchback.plugins import Networks
 
 Wrap = Callable[[str, Callable[..., Any]], Callable[..., Any]]
 """(name, function) -> replacement function."""
@@ -46,7 +48,7 @@ class MLP(nn.Sequential):
 
     def __init__(
         self,
-        inputs: int,
+        shape: tuple[int, ...],
         hidden: tuple[int, ...],
         outputs: int,
         head_scale: float,
@@ -55,11 +57,11 @@ class MLP(nn.Sequential):
         activation: str = "tanh",
     ) -> None:
         super().__init__()
-        self.dtype = dtype
+        self.dtype, inputs = dtype, prod(shape)
         for width in hidden:
-            self.extend([_dense(inputs, width, 2**0.5, dtype, generator), ACTIVATIONS[activation]()])
+            self.extend([dense(inputs, width, 2**0.5, dtype, generator), ACTIVATIONS[activation]()])
             inputs = width
-        self.append(_dense(inputs, outputs, head_scale, dtype, generator))
+        self.append(dense(inputs, outputs, head_scale, dtype, generator))
 
     def forward(self, x: Shaped[Tensor, "B *I"]) -> Float[Tensor, "B O"]:
         return super().forward(x.reshape(x.shape[0], -1).to(self.dtype))
@@ -68,9 +70,11 @@ class MLP(nn.Sequential):
 class ActorCritic(nn.Module):
     """Separate actor and critic networks."""
 
+    tower: ClassVar[Any] = MLP
+
     def __init__(
         self,
-        inputs: int,
+        observation_shape: tuple[int, ...],
         hidden: tuple[int, ...],
         num_actions: int,
         dtype: torch.dtype,
@@ -78,8 +82,8 @@ class ActorCritic(nn.Module):
         generator: torch.Generator,
     ) -> None:
         super().__init__()
-        self.actor = MLP(inputs, hidden, num_actions, 0.01, dtype, generator)
-        self.critic = MLP(inputs, hidden, 1, 1.0, dtype, generator)
+        self.actor = self.tower(observation_shape, hidden, num_actions, 0.01, dtype, generator)
+        self.critic = self.tower(observation_shape, hidden, 1, 1.0, dtype, generator)
         # Log standard deviation of continuous actions.
         self.log_std = None
         if initial_log_std is not None:
@@ -96,7 +100,11 @@ class ActorCritic(nn.Module):
         return self.critic(obs).squeeze(-1)
 
 
-def _dense(inputs: int, outputs: int, scale: float, dtype: torch.dtype, generator: torch.Generator) -> nn.Linear:
+NETWORKS = Networks("pytorch", "ActorCritic", mlp=ActorCritic)
+
+
+def dense(inputs: int, outputs: int, scale: float, dtype: torch.dtype, generator: torch.Generator) -> nn.Linear:
+    """A layer with orthogonal weights and zero biases."""
     # Created on the meta device first: torch's default initialisation would draw from the global generator.
     layer = nn.Linear(inputs, outputs, dtype=dtype, device="meta").to_empty(device=generator.device)
     nn.init.orthogonal_(layer.weight, scale, generator=generator)

@@ -114,15 +114,22 @@ def _canonical(module: nn.Module, vector: Float[Tensor, "N"] | None, towers: Seq
     if vector is not None:
         pieces = vector.split([p.numel() for p in params])
         params = [piece.view_as(p) for piece, p in zip(pieces, params, strict=True)]
-    return dict(zip(map(_name, wanted), params, strict=True))
+    names = [_name(module, name, p.ndim) for name, p in wanted.items()]
+    return dict(zip(names, params, strict=True))
 
 
-def _name(name: str) -> str:
-    """`actor.2.weight` -> `actor/1/kernel`: every second module of an MLP is an activation."""
-    *tower, kind = name.split(".")
-    if kind not in ("weight", "bias"):
-        return "/".join([*tower, kind])
-    return "/".join([*tower[:-1], str(int(tower[-1]) // 2), {"weight": "kernel", "bias": "bias"}[kind]])
+def _name(module: nn.Module, name: str, dimensions: int) -> str:
+    """`actor.2.weight` -> `actor/1/kernel`: of a sequence, modules without parameters, as activations, do not count."""
+    *path, kind = name.split(".")
+    canonical = []
+    for step in path:
+        if isinstance(module, nn.Sequential):
+            before = list(module.children())[: int(step)]
+            canonical.append(str(sum(any(True for _ in child.parameters()) for child in before)))
+        else:
+            canonical.append(step)
+        module = module.get_submodule(step)
+    return "/".join([*canonical, {"weight": "kernel" if dimensions > 1 else "scale"}.get(kind, kind)])
 
 
 def _env_to_weights(env: EnvState, prefix: str) -> Weights:

@@ -92,7 +92,9 @@ def question_of(flags: AdviseFlags) -> "Question":
     fields |= {name: x for name, x in given.items() if x is not None}
     if flags.hidden:
         fields["hidden_sizes"] = list(flags.hidden)
-    backends = tuple(dict.fromkeys(flags.backends)) or tuple(registry.BACKENDS)
+    backends = tuple(dict.fromkeys(flags.backends)) or registry.backends_of(
+        flags.algorithm, fields.get("network", "mlp")
+    )
     if not 1 <= flags.steps < 1e15:
         raise InputError(f"steps={flags.steps:g} must be at least 1 and less than 1e15, e.g. 1e7")
     return Question(fields, round(flags.steps), flags.seeds, backends, flags.threads, flags.device)

@@ -2,15 +2,20 @@
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from functools import partial
+from itertools import chain
+from typing import Annotated, Any, Literal
 
 from rich.console import Console
+from rich.markup import escape
+from tyro.conf import arg
 
 from benchback import envs, registry
 from benchback.cli.arguments import limit_threads, parse
 from benchback.cli.tables import table
+from benchback.plugins import Merged
 
 
 @dataclass(frozen=True)
@@ -27,10 +32,13 @@ class ParityFlags:
 
     algorithm: str = registry.DEFAULT_ALGORITHM
     """Algorithm to measure."""
-    backends: tuple[str, ...] = ()
+    backends: Annotated[tuple[str, ...], arg(aliases=("--backend",))] = ()
     """Backends to measure; all by default."""
+    network: str = "mlp"
+    """Kind of network; one without an oracle is compared with another backend, and with its own forward in NumPy."""
     levels: tuple[str, ...] = ()
-    """Levels to measure: L0 forward, L1 one step, L2 twenty, L3 update and iterations, L4 modes and units."""
+    """Levels to measure: L0 forward, L1 one step, L2 twenty, L3 update and iterations, L4 modes and units; laws of
+    the interface, compiles (modes compile once), probes (known values are learnt): by default of plug-ins only."""
     dtypes: tuple[str, ...] = ("float32", "float64")
     """Floating-point types to measure."""
     mode: str = "none"
@@ -50,54 +58,127 @@ def list_all(arguments: list[str]) -> int:
 
 
 def print_matrix(as_json: bool) -> None:
-    """Print algorithms x backends x modes x units, and the environments."""
+    """Print algorithms x backends x modes x units, networks and environments, and where each comes from."""
     if as_json:
-        backends = {
-            name: {"title": s.title, "family": s.family, "modes": s.modes, "best": s.best, "units": s.units}
-            for name, s in registry.BACKENDS.items()
-        }
-        algorithms = {name: asdict(known) | {"backends": backends} for name, known in registry.ALGORITHMS.items()}
-        print(json.dumps({"algorithms": algorithms, "environments": envs.ids()}, indent=2))
+        print(json.dumps(matrix(), indent=2))
         return
     console = Console()
     for algorithm, known in registry.ALGORITHMS.items():
-        rows = [
-            (name, s.title, " ".join(f"[b]{m}[/b]" if m == s.best else m for m in s.modes), " ".join(s.units))
-            for name, s in registry.BACKENDS.items()
-        ]
         console.print(
-            table(f"{algorithm}: {known.title}", ("backend", "framework", "modes (best in bold)", "units"), rows)
+            table(f"{algorithm}: {known.title}{origin(registry.ALGORITHMS, algorithm)}", COLUMNS, rows(algorithm))
         )
+    for name in registry.NETWORKS:
+        where = ", ".join(registry.NETWORKS[name]) or "every backend"
+        console.print(f"[b]network {name}[/b]  {where}{origin(registry.NETWORKS, name)}", highlight=False)
     for suite, names in envs.SUITES.items():
         more = f"  ... {envs.EXTERNAL[suite]}" if suite in envs.EXTERNAL else ""
         console.print(f"[b]{suite}/[/b]  " + "  ".join(names) + more, highlight=False)
+    for known in KINDS:
+        for name, reason in known.broken.items():
+            console.print(f"[b]broken: {known.kind} {name}[/b]  {escape(reason)}", highlight=False)
+
+
+KINDS = (registry.ALGORITHMS, registry.BACKENDS, registry.NETWORKS)
+COLUMNS = ("backend", "framework", "modes (best in bold)", "units", "from")
+
+
+def origin(known: Merged, name: str) -> str:
+    """In brackets, whence a plug-in comes; of what is built in nothing."""
+    return "" if name in known.built_in else f" (from {known.origin(name)})"
+
+
+def rows(algorithm: str) -> list[tuple[str, ...]]:
+    """A row for each backend in which the algorithm is written."""
+    specs = {name: registry.BACKENDS[name] for name in registry.backends_of(algorithm)}
+    return [
+        (
+            name,
+            s.title,
+            " ".join(f"[b]{m}[/b]" if m == s.best else m for m in s.modes),
+            " ".join(s.units),
+            registry.BACKENDS.origin(name),
+        )
+        for name, s in specs.items()
+    ]
+
+
+def matrix() -> dict[str, Any]:
+    """What `list` prints, as plain data."""
+    backends = {
+        name: {"title": s.title, "family": s.family, "modes": s.modes, "best": s.best, "units": s.units}
+        | {"from": registry.BACKENDS.origin(name)}
+        for name, s in registry.BACKENDS.items()
+    }
+    algorithms = {
+        name: asdict(known)
+        | {"from": registry.ALGORITHMS.origin(name)}
+        | {"backends": {backend: backends[backend] for backend in registry.backends_of(name)}}
+        for name, known in registry.ALGORITHMS.items()
+    }
+    networks = {
+        name: {"backends": list(registry.NETWORKS[name]) or list(backends), "from": registry.NETWORKS.origin(name)}
+        for name in registry.NETWORKS
+    }
+    broken = [
+        {"kind": known.kind, "name": name, "reason": reason} for known in KINDS for name, reason in known.broken.items()
+    ]
+    return {"algorithms": algorithms, "networks": networks, "environments": envs.ids(), "broken": broken}
 
 
 def parity(arguments: list[str]) -> int:
-    from benchback.parity import LEVELS, PROVEN, measure
-
     flags = parse(ParityFlags, arguments, "parity")
     registry.choose("algorithm", flags.algorithm, registry.ALGORITHMS)
-    backends = flags.backends or tuple(registry.BACKENDS)
-    for name in backends:
-        registry.check_execution(name, flags.mode, flags.unit)
-    for level in flags.levels:
-        registry.choose("level", level, LEVELS)
-    for dtype in flags.dtypes:
-        registry.choose("dtype", dtype, ("float32", "float64"))
+    registry.choose("network", flags.network, registry.NETWORKS)
+    check_parity_flags(flags)
+    if (
+        flags.network not in registry.NETWORKS.built_in
+        and len(registry.backends_of(flags.algorithm, flags.network)) == 1
+    ):
+        note = f"only one backend has {flags.network}: there is no other to compare it with at level L3"
+        Console(stderr=True).print(note, highlight=False)
     limit_threads(1)
+    return 0 if print_parity(chain.from_iterable(map(partial(measured, flags), compared(flags))), flags.json) else 1
+
+
+def compared(flags: ParityFlags) -> tuple[str, ...]:
+    """The backends asked for; by default those that have the algorithm and the network."""
+    return flags.backends or registry.backends_of(flags.algorithm, flags.network)
+
+
+def check_parity_flags(flags: ParityFlags) -> None:
+    """Raise an InputError for what does not exist or does not fit."""
+    from benchback.parity import CHECKS, DTYPES, LEVELS
+
+    for name in compared(flags):
+        registry.check_execution(name, flags.mode, flags.unit)
+        registry.check_pair(flags.algorithm, name)
+        registry.check_network(flags.network, name)
+    for level in flags.levels:
+        registry.choose("level", level, (*LEVELS, *CHECKS))
+    for dtype in flags.dtypes:
+        registry.choose("dtype", dtype, DTYPES)
+
+
+def measured(flags: ParityFlags, backend: str) -> Iterator[Any]:
+    """Rows of one backend: levels, then checks."""
+    from benchback.parity import CHECKS, LEVELS, PROVEN, check, measure
+
+    names = (registry.ALGORITHMS, flags.algorithm), (registry.BACKENDS, backend), (registry.NETWORKS, flags.network)
+    plugged = any(name not in known.built_in for known, name in names)
     # L4 is about all modes and units.
-    levels = flags.levels or (LEVELS if (flags.mode, flags.unit) == ("none", "phase") else PROVEN)
-    rows = measure(
+    usual = LEVELS if (flags.mode, flags.unit) == ("none", "phase") else PROVEN
+    wanted = flags.levels or ((*usual, *CHECKS) if plugged else usual)
+    yield from measure(
         flags.algorithm,
-        backends,
+        [backend],
         flags.dtypes,
-        levels,
+        [level for level in wanted if level in LEVELS],
         mode=flags.mode,
         unit=flags.unit,
         gradients=flags.gradients,
+        network=flags.network,
     )
-    return 0 if print_parity(rows, flags.json) else 1
+    yield from check(flags.algorithm, backend, [name for name in wanted if name in CHECKS], flags.network)
 
 
 PARITY_COLUMNS = ("backend", "level", "dtype", "quantity", "deviation", "tolerance")

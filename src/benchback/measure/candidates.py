@@ -34,7 +34,7 @@ class Question:
     steps: int
     """Environment steps of one training."""
     seeds: int = 1
-    backends: tuple[str, ...] = tuple(registry.BACKENDS)
+    backends: tuple[str, ...] = tuple(registry.BUILT_IN_BACKENDS)
     threads: int = 1
     device: str = "cpu"
 

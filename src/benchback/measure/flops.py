@@ -5,19 +5,18 @@ Activations, losses, optimisers and environments are left out: they are not prod
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 from benchback.agent import Weights, networks
 from benchback.algorithms.fields import Rows
 
-Sizes = Sequence[int]
-"""Widths of a network's layers, from its inputs to its outputs."""
+Sizes = Sequence[Sequence[int]]
+"""Inputs and outputs of each of a network's layers, the first one first."""
 
 
 def forward_flops(rows: int, sizes: Sizes) -> int:
     """Of the output: a layer of n rows costs 2 n i o."""
-    return sum(2 * rows * i * o for i, o in pairwise(sizes))
+    return sum(2 * rows * i * o for i, o in sizes)
 
 
 def gradient_flops(rows: int, sizes: Sizes) -> int:
@@ -25,7 +24,7 @@ def gradient_flops(rows: int, sizes: Sizes) -> int:
 
     Each of the three costs as much as the output, but the first layer needs no gradient of its input.
     """
-    return 3 * forward_flops(rows, sizes) - 2 * rows * sizes[0] * sizes[1]
+    return 3 * forward_flops(rows, sizes) - forward_flops(rows, sizes[:1])
 
 
 def input_gradient_flops(rows: int, sizes: Sizes) -> int:
@@ -33,14 +32,18 @@ def input_gradient_flops(rows: int, sizes: Sizes) -> int:
     return 2 * forward_flops(rows, sizes)
 
 
-def layer_sizes(weights: Weights) -> dict[str, tuple[int, ...]]:
-    """Network -> widths of its layers, from canonical weights such as `actor/0/kernel`."""
-    shapes: dict[str, dict[int, tuple[int, ...]]] = {}
-    for name, array in networks(weights).items():
-        network, _, layer = name.removesuffix("/kernel").partition("/")
-        if name.endswith("/kernel"):
-            shapes.setdefault(network, {})[int(layer)] = array.shape
-    return {name: (kernels[0][0], *(kernels[i][1] for i in sorted(kernels))) for name, kernels in shapes.items()}
+def layer_sizes(weights: Weights) -> dict[str, Sizes]:
+    """Network -> inputs and outputs of its layers, from canonical weights such as `actor/0/kernel`."""
+    kernels = {name: x.shape for name, x in networks(weights).items() if name.endswith("/kernel")}
+    found: dict[str, list[Sequence[int]]] = {}
+    for name in sorted(kernels, key=_layer):
+        found.setdefault(name.partition("/")[0], []).append(kernels[name])
+    return dict(found)
+
+
+def _layer(name: str) -> list[tuple[int, str]]:
+    """The place of a layer: numbers in their order, layer 10 after layer 9."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in name.split("/")]
 
 
 def work_ledger(rows: Mapping[str, Rows], sizes: Mapping[str, Sizes], *, skips: bool) -> dict[str, Any]:

@@ -12,21 +12,21 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from benchback.errors import InputError
-from benchback.registry import BACKENDS
+from benchback.registry import ALGORITHMS, BACKENDS, NETWORKS
 from benchback.training.checkpoint import write_atomically
 
 PROC, SYS = Path("/proc"), Path("/sys")
 PACKAGE = Path(__file__).parent.parent
-PACKAGES = (
-    *dict.fromkeys(("benchback", "jax", "jaxlib", "optax", "numpy", *(spec.package for spec in BACKENDS.values()))),
-    *("gymnax", "brax", "navix", "playground", "mujoco", "mujoco-mjx"),
-)
+PACKAGES = ("benchback", "jax", "jaxlib", "optax", "numpy")
+"""Packages on which numbers and times depend, beside those of the backends and environments."""
+SUITES = ("gymnax", "brax", "navix", "playground", "mujoco", "mujoco-mjx")
 INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "SYSTEMROOT", "LD_LIBRARY_PATH", "CC", "CXX")
 INHERITED_GPU = ("CUDA_VISIBLE_DEVICES", "CUDA_HOME", "CUDA_PATH", "NVIDIA_VISIBLE_DEVICES")
 THREADS = (
@@ -58,7 +58,8 @@ def fingerprint() -> dict[str, Any]:
         "code": _code(),
         "git_commit": _output("git", "-C", str(PACKAGE), "rev-parse", "HEAD"),
         **_limits(),
-        **{f"version {name}": _version(name) for name in PACKAGES},
+        **{f"version {name}": _version(name) for name in (*PACKAGES, *_of_backends(), *SUITES)},
+        **_plugins(),
     }
     return {name: x for name, x in found.items() if x is not None}
 
@@ -300,9 +301,29 @@ def _container() -> bool | None:
 
 def _code() -> str:
     """Digest of this package's source, to tell whether two campaigns ran the same code."""
-    return _digest(
-        *(part for path in sorted(PACKAGE.rglob("*.py")) for part in (path.name.encode(), path.read_bytes()))
-    )
+    return _source(PACKAGE)
+
+
+def _source(folder: Path) -> str:
+    return _digest(*(part for path in sorted(folder.rglob("*.py")) for part in (path.name.encode(), path.read_bytes())))
+
+
+def _of_backends() -> list[str]:
+    return [spec.package for spec in BACKENDS.values()]
+
+
+def _plugins() -> dict[str, str]:
+    """Digest of the source of every plug-in: a changed one must be proven anew."""
+    packages = {
+        x.package.partition(".")[0] for known in (ALGORITHMS, BACKENDS, NETWORKS) for x in known.plugins.values()
+    }
+    return {f"version {name} (plug-in)": _source(_folder(name)) for name in sorted(packages)}
+
+
+def _folder(package: str) -> Path:
+    spec = find_spec(package)
+    assert spec is not None, f"{package} was registered and cannot be found"
+    return Path(next(iter(spec.submodule_search_locations or [str(Path(spec.origin or "").parent)])))
 
 
 def _digest(*parts: bytes) -> str:

@@ -49,9 +49,10 @@ class Cell:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able; a training does not name its kind, as in stores from before there were others."""
-        # A field that stores once had: without it their cells would have other ids.
+        # Fields that stores once had, or had not yet: their cells would have other ids.
+        run = {name: x for name, x in self.run.items() if (name, x) != ("network", "mlp")}
         division = "idiomatic" if self.kind == "peer" else "matched"
-        return {name: x for name, x in asdict(self).items() if (name, x) != ("kind", "training")} | {
+        return {name: x for name, x in (asdict(self) | {"run": run}).items() if (name, x) != ("kind", "training")} | {
             "division": division
         }
 
@@ -89,8 +90,13 @@ class Cell:
         """What parity is proven for, e.g. `ppo/linen/jit/phase/mlp/float32/framework`; of a chunk any length."""
         run = self.run
         return "/".join(
-            (run["algorithm"], run["backend"], run["mode"], run["unit"], "mlp", run["dtype"], self.gradients)
+            (run["algorithm"], run["backend"], run["mode"], run["unit"], self.network, run["dtype"], self.gradients)
         )
+
+    @property
+    def network(self) -> str:
+        """Kind of network; in cells from before there was a choice, multi-layer perceptrons."""
+        return self.run.get("network", "mlp")
 
     @cached_property
     def gradients(self) -> str:

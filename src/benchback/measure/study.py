@@ -221,9 +221,9 @@ def variants(
 
 
 def every_mode(without: Sequence[str] = ()) -> tuple[dict[str, str], ...]:
-    """Every backend in every mode and unit it can run, but for the modes left out."""
+    """Every built-in backend in every mode and unit it can run, but for the modes left out."""
     found = []
-    for backend, spec in registry.BACKENDS.items():
+    for backend, spec in registry.BUILT_IN_BACKENDS.items():
         for mode, unit in product(spec.modes, spec.units):
             if mode not in without and not (mode == "eager" and unit == "chunk"):
                 found.append({"backend": backend, "mode": mode, "unit": unit})

@@ -9,17 +9,20 @@
 
 `measure` runs L0 to L3 on all cases in mode `none`, and L4 carries their result over to the others. `prove` runs L0
 to L3 in the mode and unit of a cell that is timed, compiled as it will be timed, on the cases that share its programs.
+An algorithm without an oracle and a network of a plug-in are measured `against` another backend, at L0, L3 and L4.
+`check` adds the laws of an agent, whether its modes compile once, and probes that it must learn.
 `oracle.py` is the independent reference, `cases.py` has the test cases, `tolerance.py` the largest deviations allowed.
 Importing this package imports no framework; `measure` and `prove` do. Each algorithm has a folder of its own.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
+from benchback import registry
 from benchback.agent import Gradients
-from benchback.parity.tolerance import TOLERANCE
+from benchback.parity.tolerance import CHECKS, TOLERANCE
 
 if TYPE_CHECKING:
     from benchback.parity.subject import Subject
@@ -58,6 +61,7 @@ def measure(
     unit: str = "phase",
     gradients: Gradients = "framework",
     thorough: bool = True,
+    network: str = "mlp",
 ) -> Iterator[Row]:
     """Largest deviation over the cases of every quantity at every level, backend by backend; `thorough`: all cases."""
     from benchback.parity.subject import Subject
@@ -65,7 +69,7 @@ def measure(
     for dtype in dtypes:
         agents = {}
         for backend in backends:
-            subject = Subject(algorithm, backend, dtype, agents, mode, unit, gradients, thorough)
+            subject = Subject(algorithm, backend, dtype, agents, mode, unit, gradients, thorough, network)
             yield from _rows(subject, levels, optimised=False)
 
 
@@ -73,19 +77,45 @@ def prove(proof: str) -> Iterator[Row]:
     """Deviations of a cell's program: `proof` is algorithm/backend/mode/unit/network/dtype/gradients."""
     from benchback.parity.subject import Subject
 
-    algorithm, backend, mode, unit, _, dtype, gradients = proof.split("/")
-    subject = Subject(algorithm, backend, dtype, {}, mode, unit, cast(Gradients, gradients), thorough=False)
+    algorithm, backend, mode, unit, network, dtype, gradients = proof.split("/")
+    how = cast(Gradients, gradients)
+    subject = Subject(algorithm, backend, dtype, {}, mode, unit, how, thorough=False, network=network)
     yield from _rows(subject, PROVEN, optimised=True)
+
+
+def check(algorithm: str, backend: str, checks: Sequence[str] = tuple(CHECKS), network: str = "mlp") -> Iterator[Row]:
+    """Whether a backend keeps the laws, compiles once in each mode, and learns probes, in its best mode and float32."""
+    from benchback.parity import laws, probes
+    from benchback.parity.subject import Subject, computing
+
+    functions = {"laws": laws.laws, "compiles": laws.engagement, "probes": probes.probes}
+    subject = Subject(algorithm, backend, "float32", {}, registry.BACKENDS[backend].best, network=network)
+    for name in checks:
+        with computing("float32", optimised=False):
+            found = list(functions[name](subject))
+        for quantity, deviation in found:
+            allowed = CHECKS[name][quantity.partition("/")[0]]
+            yield Row(algorithm, backend, name, quantity, "float32", deviation, allowed)
 
 
 def _rows(subject: "Subject", levels: Sequence[str], *, optimised: bool) -> Iterator[Row]:
     from benchback.parity.subject import computing
 
-    levels_of = import_module(f"benchback.parity.{subject.algorithm}.levels").LEVELS
-    for level in levels:
+    levels_of = _levels_of(subject)
+    for level in (level for level in levels if level in levels_of):
         # Collected before yielding: code between two yields would run in the caller's precision.
         with computing(subject.dtype, optimised=optimised):
             found = list(levels_of[level](subject))
         for quantity, deviation in found:
             allowed = TOLERANCE[subject.dtype][level][quantity.partition("/")[0]]
             yield Row(subject.algorithm, subject.backend, level, quantity, subject.dtype, deviation, allowed)
+
+
+def _levels_of(subject: "Subject") -> Mapping[str, Any]:
+    """The comparisons with the algorithm's oracle, or, where there is none for it, with another backend."""
+    algorithm, oracle = subject.algorithm, None
+    if subject.network in registry.NETWORKS.built_in:
+        built_in = algorithm in registry.BUILT_IN_ALGORITHMS
+        module = f"benchback.parity.{algorithm}.levels"
+        oracle = import_module(module) if built_in else registry.part(registry.ALGORITHMS, algorithm, "parity")
+    return oracle.LEVELS if oracle else import_module("benchback.parity.against").levels(subject)

@@ -49,12 +49,12 @@ class Keyed(torch.Generator):
         return self.parts.pop(0)
 
 
-def beside_jax(subject: Subject, reference: str, course: Course, drawn_in_update: int) -> Iterator[Deviation]:
+def beside_jax(subject: Subject, reference: str, course: Course) -> Iterator[Deviation]:
     """Deviations of torch's iterations from those of a JAX backend: actions, metrics and weights."""
     theirs = replace(subject, backend=reference, mode=registry.BACKENDS[reference].best, unit="phase")
     other = theirs.agent(course.config, course.kind)
     expected = start(other, course.seed, course.weights)
-    generator = Keyed()
+    generator, drawn_in_update = Keyed(), registry.ALGORITHMS[subject.algorithm].draws
     agent = _agent(subject, course, generator)
     state = start(agent, course.seed, other.export(expected))
     found = []
@@ -84,7 +84,7 @@ def _agent(subject: Subject, course: Course, generator: Keyed) -> Agent:
     env = environment.make(course.config.num_envs, "torch", course.kind)
     env = replace(env, random=generator.manual_seed, draw=draw)
     make, _ = registry.load(subject.algorithm, subject.backend)
-    agent = make(replace(course.config, dtype=subject.dtype), env)
+    agent = make(subject.configured(course.config), env)
     return subject.execute(agent, subject.mode, "phase", 1)
 
 

@@ -41,6 +41,8 @@ class Subject:
     gradients: Gradients = "framework"
     thorough: bool = True
     """All cases; otherwise those that one configuration covers, so that each program is compiled once."""
+    network: str = "mlp"
+    """Kind of network, where the algorithm offers a choice."""
 
     @property
     def spec(self) -> registry.Spec:
@@ -53,8 +55,13 @@ class Subject:
         if known not in self.agents:
             make, _ = registry.load(self.algorithm, self.backend, self.gradients)
             env = environment.make(config.num_envs, self.spec.family, kind)
-            self.agents[known] = make(replace(config, dtype=self.dtype), env)
+            self.agents[known] = make(self.configured(config), env)
         return self.agents[known]
+
+    def configured(self, config: Any) -> Any:
+        """The configuration at the precision and with the network under test."""
+        chosen = {"dtype": self.dtype, "network": self.network}
+        return replace(config, **{name: x for name, x in chosen.items() if hasattr(config, name)})
 
     def agent(self, config: Any, kind: Literal["discrete", "box"] = "discrete") -> Agent:
         """The agent in the mode and unit under test."""

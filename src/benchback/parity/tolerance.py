@@ -49,3 +49,10 @@ TOLERANCE = {
     },
 }
 """Precision -> level -> quantity -> largest deviation allowed."""
+
+CHECKS = {
+    "laws": {"law": 0.0},
+    "compiles": {"compiles": 0.0},
+    "probes": {"probe_value": 0.05, "probe_action": 0.1},
+}
+"""Check, in float32 -> quantity -> largest deviation allowed. A probe's values are of order one."""

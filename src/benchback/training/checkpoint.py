@@ -95,7 +95,8 @@ def read(path: Path) -> Checkpoint:
 
 
 def _header(path: Path, data: bytes) -> dict[str, str]:
-    if data[:2] in (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"):
+    # The length of a safetensors header may begin like a pickle; its JSON follows, where a pickle has other bytes.
+    if data[:2] in (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05") and data[8:9] != b"{":
         raise CheckpointError(f"{path}: a pickle or zip file, which could run code; refused. Give a .safetensors file")
     length = int.from_bytes(data[:8], "little")
     if len(data) < 8 or length > len(data) - 8:

@@ -61,6 +61,8 @@ class Config:
     """Hidden layers: published (120, 84), small (64, 64), medium (256, 256, 256), large six of 1024."""
     hidden_sizes: tuple[int, ...] = ()
     """Hidden layers given explicitly; overrides model when not empty."""
+    network: str = "mlp"
+    """Kind of network; `benchback list` shows them."""
     learning_rate: float = 2.5e-4
     """Adam's learning rate; the initial one if annealed."""
     anneal: bool = False

@@ -1,6 +1,6 @@
 """DQN in Equinox: the model is a pytree, called on one sample and vmapped over the batch."""
 
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -37,18 +37,31 @@ from benchback.backends.equinox import LAYOUT, MLP
 from benchback.backends.kernel_gradients import Gradients
 from benchback.envs.interface import Env, EnvState
 from benchback.math import jax as math
+from benchback.plugins import Networks
 
 
 class QNetwork(eqx.Module):
     """Q-network: the value of each action; called on one sample."""
 
-    critic: MLP
+    critic: Any
+    tower: ClassVar[Any] = MLP
 
-    def __init__(self, sizes: tuple[int, ...], dtype: jnp.dtype, key: Key[Array, ""], gradients: Gradients):
-        self.critic = MLP(sizes, 1.0, dtype, key, "relu", gradients)
+    def __init__(
+        self,
+        observation_shape: tuple[int, ...],
+        hidden: tuple[int, ...],
+        num_actions: int,
+        dtype: jnp.dtype,
+        key: Key[Array, ""],
+        gradients: Gradients,
+    ):
+        self.critic = self.tower(observation_shape, hidden, num_actions, 1.0, dtype, key, "relu", gradients)
 
     def __call__(self, obs: Shaped[Array, "*O"]) -> Float[Array, "A"]:
         return self.critic(obs)
+
+
+NETWORKS = Networks("equinox", "QNetwork", mlp=QNetwork)
 
 
 class State(NamedTuple):
@@ -65,7 +78,7 @@ class State(NamedTuple):
 
 def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
     dtype = xla.dtype(config.dtype)
-    sizes = (env.observation_size, *config.hidden, env.actions.size)
+    sizes = env.observation_shape, config.hidden, env.actions.size
     optimiser = math.adam(
         anneal=config.anneal,
         steps_per_iteration=config.updates_per_iteration,
@@ -76,7 +89,7 @@ def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
     def init(key: Key[Array, ""], hyper: Hyper) -> State:
         hyper = xla.as_data(hyper, dtype)
         key, model_key, env_key = jax.random.split(key, 3)
-        model = QNetwork(sizes, dtype, model_key, gradients)
+        model = NETWORKS[config.network](*sizes, dtype, model_key, gradients)
         adam = optimiser.init(eqx.filter(model, eqx.is_array))
         target = jax.tree.map(jnp.copy, model)
         env_state = env.reset(env_key)

@@ -37,15 +37,25 @@ from benchback.backends.haiku import LAYOUT, MLP
 from benchback.backends.kernel_gradients import Gradients
 from benchback.envs.interface import Env, EnvState
 from benchback.math import jax as math
+from benchback.plugins import Networks
 
 
-def q_network(hidden: tuple[int, ...], num_actions: int, dtype: jnp.dtype, gradients: Gradients) -> hk.Transformed:
+def q_network(
+    hidden: tuple[int, ...],
+    num_actions: int,
+    dtype: jnp.dtype,
+    gradients: Gradients,
+    tower: Any = MLP,
+) -> hk.Transformed:
     """Q-network: the value of each action."""
 
     def q_values(obs: Shaped[Array, "B *O"]) -> Float[Array, "B A"]:
-        return MLP(hidden, num_actions, 1.0, dtype, name="critic", activation="relu", gradients=gradients)(obs)
+        return tower(hidden, num_actions, 1.0, dtype, name="critic", activation="relu", gradients=gradients)(obs)
 
     return hk.without_apply_rng(hk.transform(q_values))
+
+
+NETWORKS = Networks("haiku", "q_network", mlp=q_network)
 
 
 class State(NamedTuple):
@@ -62,7 +72,7 @@ class State(NamedTuple):
 
 def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
     dtype = xla.dtype(config.dtype)
-    model = q_network(config.hidden, env.actions.size, dtype, gradients)
+    model = NETWORKS[config.network](config.hidden, env.actions.size, dtype, gradients)
     optimiser = math.adam(
         anneal=config.anneal,
         steps_per_iteration=config.updates_per_iteration,

@@ -1,6 +1,6 @@
 """DQN in Flax Linen: pure functions over a tuple of pytrees."""
 
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -37,6 +37,7 @@ from benchback.backends.kernel_gradients import Gradients
 from benchback.backends.linen import LAYOUT, MLP
 from benchback.envs.interface import Env, EnvState
 from benchback.math import jax as math
+from benchback.plugins import Networks
 
 
 class QNetwork(nn.Module):
@@ -46,12 +47,16 @@ class QNetwork(nn.Module):
     num_actions: int
     dtype: jnp.dtype
     gradients: Gradients
+    tower: ClassVar[Any] = MLP
 
     def setup(self) -> None:
-        self.critic = MLP(self.hidden, self.num_actions, 1.0, self.dtype, "relu", self.gradients)
+        self.critic = self.tower(self.hidden, self.num_actions, 1.0, self.dtype, "relu", self.gradients)
 
     def __call__(self, obs: Shaped[Array, "B *O"]) -> Float[Array, "B A"]:
         return self.critic(obs)
+
+
+NETWORKS = Networks("linen", "QNetwork", mlp=QNetwork)
 
 
 class State(NamedTuple):
@@ -68,7 +73,7 @@ class State(NamedTuple):
 
 def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
     dtype = xla.dtype(config.dtype)
-    model = QNetwork(config.hidden, env.actions.size, dtype, gradients)
+    model = NETWORKS[config.network](config.hidden, env.actions.size, dtype, gradients)
     optimiser = math.adam(
         anneal=config.anneal,
         steps_per_iteration=config.updates_per_iteration,

@@ -1,6 +1,6 @@
 """DQN in Flax NNX: the state is one object, mutated in place."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -38,14 +38,17 @@ from benchback.backends.kernel_gradients import Gradients
 from benchback.backends.nnx import MLP
 from benchback.envs.interface import Env, EnvState
 from benchback.math import jax as math
+from benchback.plugins import Networks
 
 
 class QNetwork(nnx.Module):
     """Q-network: the value of each action."""
 
+    tower: ClassVar[Any] = MLP
+
     def __init__(
         self,
-        inputs: int,
+        observation_shape: tuple[int, ...],
         hidden: tuple[int, ...],
         num_actions: int,
         dtype: jnp.dtype,
@@ -53,10 +56,13 @@ class QNetwork(nnx.Module):
         *,
         rngs: nnx.Rngs,
     ) -> None:
-        self.critic = MLP(inputs, hidden, num_actions, 1.0, dtype, "relu", gradients, rngs=rngs)
+        self.critic = self.tower(observation_shape, hidden, num_actions, 1.0, dtype, "relu", gradients, rngs=rngs)
 
     def __call__(self, obs: Shaped[Array, "B *O"]) -> Float[Array, "B A"]:
         return self.critic(obs)
+
+
+NETWORKS = Networks("nnx", "QNetwork", mlp=QNetwork)
 
 
 class State(nnx.Pytree):
@@ -106,7 +112,8 @@ def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
         hyper = xla.as_data(hyper, dtype)
         key, model_key, env_key = jax.random.split(key, 3)
         rngs = nnx.Rngs(params=model_key)
-        model = QNetwork(env.observation_size, config.hidden, env.actions.size, dtype, gradients, rngs=rngs)
+        sizes = env.observation_shape, config.hidden, env.actions.size
+        model = NETWORKS[config.network](*sizes, dtype, gradients, rngs=rngs)
         adam = nnx.Optimizer(model, optimiser, wrt=nnx.Param)
         env_state = env.reset(env_key)
         obs, zero = env_state.obs[0], jnp.zeros((), dtype)

@@ -1,5 +1,6 @@
 """DQN in plain JAX: parameters are lists of dictionaries, a layer is two lines."""
 
+from math import prod
 from typing import Any, NamedTuple
 
 import jax
@@ -36,6 +37,7 @@ from benchback.backends.kernel_gradients import Gradients
 from benchback.backends.purejax import LAYOUT, Layers, init_mlp, mlp
 from benchback.envs.interface import Env, EnvState
 from benchback.math import jax as math
+from benchback.plugins import Networks
 
 
 class QNetwork(NamedTuple):
@@ -46,6 +48,26 @@ class QNetwork(NamedTuple):
 
 def q_values(params: QNetwork, obs: Shaped[Array, "B *O"], gradients: Gradients = "framework") -> Float[Array, "B A"]:
     return mlp(params.critic, obs, "relu", gradients)
+
+
+def init_q_network(
+    key: Key[Array, ""],
+    observation_shape: tuple[int, ...],
+    hidden: tuple[int, ...],
+    num_actions: int,
+    dtype: jnp.dtype,
+) -> QNetwork:
+    return QNetwork(critic=init_mlp(key, (prod(observation_shape), *hidden, num_actions), 1.0, dtype))
+
+
+class Functions(NamedTuple):
+    """A Q-network as functions of its parameters."""
+
+    init: Any
+    values: Any
+
+
+NETWORKS = Networks("purejax", "Q_NETWORK", mlp=Functions(init_q_network, q_values))
 
 
 class State(NamedTuple):
@@ -62,7 +84,8 @@ class State(NamedTuple):
 
 def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
     dtype = xla.dtype(config.dtype)
-    sizes = (env.observation_size, *config.hidden, env.actions.size)
+    network = NETWORKS[config.network]
+    sizes = env.observation_shape, config.hidden, env.actions.size
     optimiser = math.adam(
         anneal=config.anneal,
         steps_per_iteration=config.updates_per_iteration,
@@ -73,7 +96,7 @@ def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
     def init(key: Key[Array, ""], hyper: Hyper) -> State:
         hyper = xla.as_data(hyper, dtype)
         key, model_key, env_key = jax.random.split(key, 3)
-        params = QNetwork(critic=init_mlp(model_key, sizes, 1.0, dtype))
+        params = network.init(model_key, *sizes, dtype)
         target = jax.tree.map(jnp.copy, params)
         env_state = env.reset(env_key)
         obs, zero = env_state.obs[0], jnp.zeros((), dtype)
@@ -92,16 +115,16 @@ def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
     def rollout_step(state: State, noise: tuple[Any, Int[Array, "E"]]) -> tuple[State, Transition]:
         env_noise, explored = noise
         obs = state.env.obs
-        action = math.epsilon_greedy(q_values(state.params, obs), explored)
+        action = math.epsilon_greedy(network.values(state.params, obs), explored)
         env_state, step = env.step(state.env, action, env_noise)
         return state._replace(env=env_state), to_transition(obs, action, step)
 
     def learn(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
-        next_value = q_values(state.target, minibatch.next_obs)
+        next_value = network.values(state.target, minibatch.next_obs)
 
         def objective(params: QNetwork) -> tuple[Float[Array, ""], Metrics]:
-            value = q_values(params, minibatch.obs, gradients)
-            selecting_value = q_values(params, minibatch.next_obs) if config.double else next_value
+            value = network.values(params, minibatch.obs, gradients)
+            selecting_value = network.values(params, minibatch.next_obs) if config.double else next_value
             target = td_target(math, next_value, selecting_value, minibatch, state.hyper)
             return dqn_loss(math, value, target, minibatch)
 
@@ -138,6 +161,6 @@ def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
         return state, losses | {"epsilon": epsilon} | episode_metrics(math, batch)
 
     def act(state: State, memory: tuple[()], obs: Shaped[Array, "B *O"]) -> tuple[tuple[()], Int[Array, "B"]]:
-        return memory, math.categorical.greedy(q_values(state.params, obs))
+        return memory, math.categorical.greedy(network.values(state.params, obs))
 
     return xla.agent(State, LAYOUT, config, env, init=init, rollout=rollout, update=update, learn=learn, act=act)

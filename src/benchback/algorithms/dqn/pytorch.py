@@ -2,6 +2,7 @@
 
 from copy import deepcopy
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -35,19 +36,30 @@ from benchback.backends import pytorch, torch_state
 from benchback.backends.pytorch import MLP, Wrap
 from benchback.envs.interface import Env, EnvState
 from benchback.math import torch as math
+from benchback.plugins import Networks
 
 
 class QNetwork(nn.Module):
     """Q-network: the value of each action."""
 
+    tower: ClassVar[Any] = MLP
+
     def __init__(
-        self, inputs: int, hidden: tuple[int, ...], num_actions: int, dtype: torch.dtype, generator: torch.Generator
+        self,
+        observation_shape: tuple[int, ...],
+        hidden: tuple[int, ...],
+        num_actions: int,
+        dtype: torch.dtype,
+        generator: torch.Generator,
     ) -> None:
         super().__init__()
-        self.critic = MLP(inputs, hidden, num_actions, 1.0, dtype, generator, "relu")
+        self.critic = self.tower(observation_shape, hidden, num_actions, 1.0, dtype, generator, "relu")
 
     def forward(self, obs: Shaped[Tensor, "B *O"]) -> Float[Tensor, "B A"]:
         return self.critic(obs)
+
+
+NETWORKS = Networks("pytorch", "QNetwork", mlp=QNetwork)
 
 
 @dataclass
@@ -73,7 +85,8 @@ def make(config: Config, env: Env, wrap: Wrap = pytorch.keep) -> Agent:
 
     def init(generator: torch.Generator, hyper: Hyper) -> State:
         hyper = pytorch.as_data(hyper, dtype)
-        model = QNetwork(env.observation_size, config.hidden, env.actions.size, dtype, generator)
+        sizes = env.observation_shape, config.hidden, env.actions.size
+        model = NETWORKS[config.network](*sizes, dtype, generator)
         target = deepcopy(model).requires_grad_(False)
         adam = optimiser.init(list(model.parameters()))
         env_state = env.reset(generator)

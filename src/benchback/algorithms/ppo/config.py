@@ -51,6 +51,8 @@ class Config:
     """Hidden layers of actor and critic: small (64, 64), medium (256, 256, 256), large six of 1024."""
     hidden_sizes: tuple[int, ...] = ()
     """Hidden layers given explicitly; overrides model when not empty."""
+    network: str = "mlp"
+    """Kind of network; `benchback list` shows them."""
     learning_rate: float = 2.5e-4
     """Adam's learning rate; the initial one if annealed."""
     anneal: bool = True

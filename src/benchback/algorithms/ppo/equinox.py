@@ -21,7 +21,7 @@ from benchback.algorithms.onpolicy import Transition, action_distribution, boots
 from benchback.algorithms.ppo.config import Config, Hyper
 from benchback.algorithms.ppo.loss import Minibatch, make_training_batch, ppo_loss
 from benchback.backends import xla
-from benchback.backends.equinox import LAYOUT, ActorCritic
+from benchback.backends.equinox import LAYOUT, NETWORKS, ActorCritic
 from benchback.backends.kernel_gradients import Gradients
 from benchback.envs.any_member import any_member
 from benchback.envs.interface import Env, EnvState, Step
@@ -49,7 +49,8 @@ def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
         hyper = xla.as_data(hyper, dtype)
         key, model_key, env_key = jax.random.split(key, 3)
         log_std = None if env.actions.kind == "discrete" else hyper.initial_log_std
-        model = ActorCritic(env.observation_size, config.hidden, env.actions.size, dtype, log_std, model_key, gradients)
+        sizes = env.observation_shape, config.hidden, env.actions.size
+        model = NETWORKS[config.network](*sizes, dtype, log_std, model_key, gradients)
         adam = optimiser.init(eqx.filter(model, eqx.is_array))
         normaliser = init_normaliser(math, config, env.observation_shape, dtype)
         count = jnp.zeros((), jnp.int32)

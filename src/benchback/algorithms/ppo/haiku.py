@@ -21,7 +21,7 @@ from benchback.algorithms.onpolicy import Transition, action_distribution, boots
 from benchback.algorithms.ppo.config import Config, Hyper
 from benchback.algorithms.ppo.loss import Minibatch, make_training_batch, ppo_loss
 from benchback.backends import xla
-from benchback.backends.haiku import LAYOUT, actor_critic, with_log_std
+from benchback.backends.haiku import LAYOUT, NETWORKS, with_log_std
 from benchback.backends.kernel_gradients import Gradients
 from benchback.envs.any_member import any_member
 from benchback.envs.interface import Env, EnvState, Step
@@ -41,7 +41,7 @@ class State(NamedTuple):
 def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
     dtype = xla.dtype(config.dtype)
     distribution = action_distribution(math, env.actions)
-    model = actor_critic(
+    model = NETWORKS[config.network](
         config.hidden, env.actions.size, dtype, continuous=env.actions.kind == "box", gradients=gradients
     )
     optimiser = math.adam(

@@ -23,7 +23,7 @@ from benchback.algorithms.ppo.loss import Minibatch, make_training_batch, ppo_lo
 from benchback.backends import nnx as backend
 from benchback.backends import xla
 from benchback.backends.kernel_gradients import Gradients
-from benchback.backends.nnx import ActorCritic
+from benchback.backends.nnx import NETWORKS, ActorCritic
 from benchback.envs.any_member import any_member
 from benchback.envs.interface import Env, EnvState, Step
 from benchback.math import jax as math
@@ -69,8 +69,9 @@ def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
         hyper = xla.as_data(hyper, dtype)
         key, model_key, env_key = jax.random.split(key, 3)
         log_std = None if env.actions.kind == "discrete" else hyper.initial_log_std
+        sizes = env.observation_shape, config.hidden, env.actions.size
         rngs = nnx.Rngs(params=model_key)
-        model = ActorCritic(env.observation_size, config.hidden, env.actions.size, dtype, log_std, gradients, rngs=rngs)
+        model = NETWORKS[config.network](*sizes, dtype, log_std, gradients, rngs=rngs)
         adam = nnx.Optimizer(model, optimiser, wrt=nnx.Param)
         normaliser = init_normaliser(math, config, env.observation_shape, dtype)
         return State(model, adam, normaliser, env.reset(env_key), key, hyper)

@@ -21,7 +21,7 @@ from benchback.algorithms.ppo.config import Config, Hyper
 from benchback.algorithms.ppo.loss import Minibatch, make_training_batch, ppo_loss
 from benchback.backends import xla
 from benchback.backends.kernel_gradients import Gradients
-from benchback.backends.purejax import LAYOUT, ActorCritic, init_actor_critic, policy, value
+from benchback.backends.purejax import LAYOUT, NETWORKS, ActorCritic
 from benchback.envs.any_member import any_member
 from benchback.envs.interface import Env, EnvState, Step
 from benchback.math import jax as math
@@ -40,6 +40,7 @@ class State(NamedTuple):
 def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
     dtype = xla.dtype(config.dtype)
     distribution = action_distribution(math, env.actions)
+    network = NETWORKS[config.network]
     optimiser = math.adam(
         anneal=config.anneal, steps_per_iteration=config.updates_per_iteration, num_iterations=config.num_iterations
     )
@@ -48,7 +49,8 @@ def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
         hyper = xla.as_data(hyper, dtype)
         key, model_key, env_key = jax.random.split(key, 3)
         log_std = None if env.actions.kind == "discrete" else hyper.initial_log_std
-        params = init_actor_critic(model_key, env.observation_size, config.hidden, env.actions.size, dtype, log_std)
+        sizes = env.observation_shape, config.hidden, env.actions.size
+        params = network.init(model_key, *sizes, dtype, log_std)
         normaliser = init_normaliser(math, config, env.observation_shape, dtype)
         count = jnp.zeros((), jnp.int32)
         return State(params, optimiser.init(params), count, normaliser, env.reset(env_key), key, hyper)
@@ -63,7 +65,7 @@ def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
     def rollout_step(state: State, noise: tuple[Any, Float[Array, "E A"]]) -> tuple[State, tuple[Any, ...]]:
         env_noise, action_noise = noise
         obs = state.env.obs
-        policy_params = policy(state.params, normalise_obs(math, state.normaliser, obs))
+        policy_params = network.policy(state.params, normalise_obs(math, state.normaliser, obs))
         action = distribution.sample(policy_params, action_noise)
         env_state, step = env.step(state.env, action, env_noise)
         return state._replace(env=env_state), (obs, action, policy_params, step._replace(obs=None))
@@ -77,15 +79,15 @@ def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
 
     def values(params: ActorCritic, normaliser: Any, obs: Shaped[Array, "T E *O"]) -> Float[Array, "T E"]:
         rows = normalise_obs(math, normaliser, obs).reshape(-1, *env.observation_shape)
-        return value(params, rows).reshape(obs.shape[:2])
+        return network.value(params, rows).reshape(obs.shape[:2])
 
     def no_values(params: ActorCritic, normaliser: Any, obs: Shaped[Array, "T E *O"]) -> Float[Array, "T E"]:
         return jnp.zeros(obs.shape[:2], dtype)
 
     def learn(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
         def objective(params: ActorCritic) -> tuple[Float[Array, ""], Metrics]:
-            policy_params = policy(params, minibatch.obs, gradients)
-            new_value = value(params, minibatch.obs, gradients)
+            policy_params = network.policy(params, minibatch.obs, gradients)
+            new_value = network.value(params, minibatch.obs, gradients)
             return ppo_loss(math, distribution, policy_params, new_value, minibatch, state.hyper, config)
 
         gradient, metrics = jax.grad(objective, has_aux=True)(state.params)
@@ -103,7 +105,7 @@ def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
 
     def update(state: State, batch: Transition) -> tuple[State, Metrics]:
         normaliser, hyper = state.normaliser, state.hyper
-        last_value = value(state.params, normalise_obs(math, normaliser, state.env.obs))
+        last_value = network.value(state.params, normalise_obs(math, normaliser, state.env.obs))
         seen = normalise_batch(math, normaliser, batch)
         next_value, terminated = bootstrap(math, seen, last_value, config.truncation)
         advantage = math.gae(
@@ -122,6 +124,6 @@ def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
         return state, jax.tree.map(jnp.mean, losses) | episode_metrics(math, batch)
 
     def act(state: State, memory: tuple[()], obs: Shaped[Array, "B *O"]) -> tuple[tuple[()], Shaped[Array, "B *A"]]:
-        return memory, distribution.greedy(policy(state.params, normalise_obs(math, state.normaliser, obs)))
+        return memory, distribution.greedy(network.policy(state.params, normalise_obs(math, state.normaliser, obs)))
 
     return xla.agent(State, LAYOUT, config, env, init=init, rollout=rollout, update=update, learn=learn, act=act)

@@ -20,7 +20,7 @@ from benchback.algorithms.onpolicy import Transition, action_distribution, boots
 from benchback.algorithms.ppo.config import Config, Hyper
 from benchback.algorithms.ppo.loss import Minibatch, make_training_batch, ppo_loss
 from benchback.backends import pytorch, torch_state
-from benchback.backends.pytorch import ActorCritic, Wrap
+from benchback.backends.pytorch import NETWORKS, ActorCritic, Wrap
 from benchback.envs.interface import Env, EnvState
 from benchback.math import torch as math
 
@@ -45,7 +45,8 @@ def make(config: Config, env: Env, wrap: Wrap = pytorch.keep) -> Agent:
     def init(generator: torch.Generator, hyper: Hyper) -> State:
         hyper = pytorch.as_data(hyper, dtype)
         log_std = None if env.actions.kind == "discrete" else hyper.initial_log_std
-        model = ActorCritic(env.observation_size, config.hidden, env.actions.size, dtype, log_std, generator)
+        sizes = env.observation_shape, config.hidden, env.actions.size
+        model = NETWORKS[config.network](*sizes, dtype, log_std, generator)
         adam = optimiser.init(list(model.parameters()))
         with generator.device:
             normaliser = init_normaliser(math, config, env.observation_shape, dtype)

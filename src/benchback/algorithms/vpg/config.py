@@ -47,6 +47,8 @@ class Config:
     """Hidden layers: published (128, 64), small (64, 64), medium (256, 256, 256), large six of 1024."""
     hidden_sizes: tuple[int, ...] = ()
     """Hidden layers given explicitly; overrides model when not empty."""
+    network: str = "mlp"
+    """Kind of network; `benchback list` shows them."""
     actor_learning_rate: float = 3e-4
     """Learning rate of the policy's Adam."""
     critic_learning_rate: float = 1e-3

@@ -14,7 +14,7 @@ from benchback.algorithms.onpolicy import Transition, action_distribution, boots
 from benchback.algorithms.vpg.config import Config, Hyper
 from benchback.algorithms.vpg.loss import Minibatch, make_training_batch, policy_change, policy_loss, value_loss
 from benchback.backends import xla
-from benchback.backends.equinox import LAYOUT, ActorCritic
+from benchback.backends.equinox import LAYOUT, NETWORKS, ActorCritic
 from benchback.backends.kernel_gradients import Gradients
 from benchback.envs.any_member import any_member
 from benchback.envs.interface import Env, EnvState, Step
@@ -47,7 +47,8 @@ def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
         hyper = xla.as_data(hyper, dtype)
         key, model_key, env_key = jax.random.split(key, 3)
         log_std = None if env.actions.kind == "discrete" else hyper.initial_log_std
-        model = ActorCritic(env.observation_size, config.hidden, env.actions.size, dtype, log_std, model_key, gradients)
+        sizes = env.observation_shape, config.hidden, env.actions.size
+        model = NETWORKS[config.network](*sizes, dtype, log_std, model_key, gradients)
         actor, critic = towers(model)
         actor_adam, critic_adam = actor_optimiser.init(actor), critic_optimiser.init(critic)
         count = jnp.zeros((), jnp.int32)

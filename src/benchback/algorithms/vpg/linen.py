@@ -14,7 +14,7 @@ from benchback.algorithms.vpg.config import Config, Hyper
 from benchback.algorithms.vpg.loss import Minibatch, make_training_batch, policy_change, policy_loss, value_loss
 from benchback.backends import xla
 from benchback.backends.kernel_gradients import Gradients
-from benchback.backends.linen import LAYOUT, ActorCritic, with_log_std
+from benchback.backends.linen import LAYOUT, NETWORKS, with_log_std
 from benchback.envs.any_member import any_member
 from benchback.envs.interface import Env, EnvState, Step
 from benchback.math import jax as math
@@ -44,7 +44,7 @@ class State(NamedTuple):
 def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
     dtype = xla.dtype(config.dtype)
     distribution = action_distribution(math, env.actions)
-    model = ActorCritic(
+    model = NETWORKS[config.network](
         config.hidden, env.actions.size, dtype, continuous=env.actions.kind == "box", gradients=gradients
     )
     actor_optimiser = math.adam(clip=False, rate="actor_learning_rate")

@@ -12,7 +12,7 @@ from benchback.algorithms.onpolicy import Transition, action_distribution, boots
 from benchback.algorithms.vpg.config import Config, Hyper
 from benchback.algorithms.vpg.loss import Minibatch, make_training_batch, policy_change, policy_loss, value_loss
 from benchback.backends import pytorch, torch_state
-from benchback.backends.pytorch import ActorCritic, Wrap
+from benchback.backends.pytorch import NETWORKS, ActorCritic, Wrap
 from benchback.envs.interface import Env, EnvState
 from benchback.math import torch as math
 
@@ -44,7 +44,8 @@ def make(config: Config, env: Env, wrap: Wrap = pytorch.keep) -> Agent:
     def init(generator: torch.Generator, hyper: Hyper) -> State:
         hyper = pytorch.as_data(hyper, dtype)
         log_std = None if env.actions.kind == "discrete" else hyper.initial_log_std
-        model = ActorCritic(env.observation_size, config.hidden, env.actions.size, dtype, log_std, generator)
+        sizes = env.observation_shape, config.hidden, env.actions.size
+        model = NETWORKS[config.network](*sizes, dtype, log_std, generator)
         actor_adam = actor_optimiser.init(optimised(model, "actor_adam"))
         critic_adam = critic_optimiser.init(optimised(model, "critic_adam"))
         return State(model, actor_adam, critic_adam, env.reset(generator), generator, hyper)

@@ -42,7 +42,7 @@ def study_for(
     chosen = batches or ((32,) if quick else BATCHES)
     variants = [
         (name, mode)
-        for name in backends or registry.BACKENDS
+        for name in backends or registry.BUILT_IN_BACKENDS
         for mode in registry.BACKENDS[name].modes
         if mode in IDIOMS and (not quick or mode == registry.BACKENDS[name].best)
     ]

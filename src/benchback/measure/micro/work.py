@@ -1,6 +1,7 @@
 """FLOPs of an update, and the machine's best rate for them: the limit that times are compared with."""
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 from benchback.measure.flops import gradient_flops
 
@@ -10,7 +11,7 @@ OBSERVATION_SIZE, NUM_ACTIONS = 4, 2
 
 def update_flops(batch: int, hidden: Sequence[int], inputs: int = OBSERVATION_SIZE, actions: int = NUM_ACTIONS) -> int:
     """FLOPs in the matrix products of one gradient step of actor and critic."""
-    return sum(gradient_flops(batch, (inputs, *hidden, outputs)) for outputs in (actions, 1))
+    return sum(gradient_flops(batch, list(pairwise((inputs, *hidden, outputs)))) for outputs in (actions, 1))
 
 
 def matmul_flops(batch: int, width: int) -> int:

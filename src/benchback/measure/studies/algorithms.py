@@ -1,7 +1,7 @@
 """Four algorithms in six backends, each in its best mode, on an environment each: a first look at the whole matrix."""
 
 from benchback.measure.study import Product, Study, variants
-from benchback.registry import BACKENDS
+from benchback.registry import BUILT_IN_BACKENDS
 
 SHORT = {
     "ppo": {"env": "gymnax/CartPole-v1", "num_iterations": 30},
@@ -17,7 +17,7 @@ STUDY = Study(
     products=tuple(
         Product(
             label=algorithm,
-            axes={"variant": variants(tuple(BACKENDS))},
+            axes={"variant": variants(tuple(BUILT_IN_BACKENDS))},
             fixed={"algorithm": algorithm, **fields},
         )
         for algorithm, fields in SHORT.items()

@@ -2,7 +2,7 @@
 
 from benchback.measure.studies.benchback_rl import ENVS, MODELS
 from benchback.measure.study import Product, Study, variants
-from benchback.registry import BACKENDS
+from benchback.registry import BUILT_IN_BACKENDS
 
 STUDY = Study(
     name="backends",
@@ -13,7 +13,7 @@ STUDY = Study(
             axes={
                 "env": tuple(f"gymnax/{env}" for env in ENVS),
                 "model": MODELS,
-                "variant": variants(tuple(BACKENDS)),
+                "variant": variants(tuple(BUILT_IN_BACKENDS)),
             },
             fixed={"num_iterations": 100},
         ),

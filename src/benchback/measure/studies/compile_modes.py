@@ -7,7 +7,7 @@ second for each of them, and all variants of a comparison do the same work.
 """
 
 from benchback.measure.study import Product, Study, every_mode, variants
-from benchback.registry import BACKENDS
+from benchback.registry import BUILT_IN_BACKENDS
 
 FIXED = {
     "env": "gymnax/CartPole-v1",
@@ -26,7 +26,9 @@ STUDY = Study(
     products=(
         Product(label="compile modes", axes={"variant": every_mode(without=("cudagraphs",))}, fixed=FIXED),
         Product(
-            label="reordered gradients", axes={"variant": variants(tuple(BACKENDS), gradients="reordered")}, fixed=FIXED
+            label="reordered gradients",
+            axes={"variant": variants(tuple(BUILT_IN_BACKENDS), gradients="reordered")},
+            fixed=FIXED,
         ),
         Product(
             label="compile modes",

@@ -1,9 +1,9 @@
 """Does the framework cost anything once training is one program? The five JAX backends, whole chunks of iterations."""
 
 from benchback.measure.study import Product, Study, variants
-from benchback.registry import BACKENDS
+from benchback.registry import BUILT_IN_BACKENDS
 
-FAMILY = tuple(name for name, spec in BACKENDS.items() if spec.family == "jax")
+FAMILY = tuple(name for name, spec in BUILT_IN_BACKENDS.items() if spec.family == "jax")
 
 STUDY = Study(
     name="fused",

@@ -5,7 +5,7 @@ core. Environments from cheap to costly, observations from 4 to 600 numbers.
 """
 
 from benchback.measure.study import Product, Study, variants
-from benchback.registry import BACKENDS
+from benchback.registry import BUILT_IN_BACKENDS
 
 ENVS = ("CartPole-v1", "Acrobot-v1", "Breakout-MinAtar", "SpaceInvaders-MinAtar")
 
@@ -18,7 +18,7 @@ STUDY = Study(
             axes={
                 "env": tuple(f"gymnax/{env}" for env in ENVS),
                 "model": ("small", "medium", "large"),
-                "variant": variants(tuple(BACKENDS)),
+                "variant": variants(tuple(BUILT_IN_BACKENDS)),
             },
             fixed={"num_envs": 16, "num_steps": 32, "num_epochs": 2, "num_minibatches": 2, "num_iterations": 1000},
         ),

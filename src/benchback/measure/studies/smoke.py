@@ -4,7 +4,7 @@ A batch of 1024 steps and 16 gradient steps per iteration: short calls, so that 
 """
 
 from benchback.measure.study import Product, Study, variants
-from benchback.registry import BACKENDS
+from benchback.registry import BUILT_IN_BACKENDS
 
 STUDY = Study(
     name="smoke",
@@ -12,7 +12,7 @@ STUDY = Study(
     products=(
         Product(
             label="smoke",
-            axes={"variant": variants(tuple(BACKENDS))},
+            axes={"variant": variants(tuple(BUILT_IN_BACKENDS))},
             fixed={
                 "env": "gymnax/CartPole-v1",
                 "model": "small",

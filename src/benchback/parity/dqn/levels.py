@@ -150,7 +150,7 @@ def execution(subject: Subject) -> Iterator[Deviation]:
 
 def beside(subject: Subject) -> Iterator[Deviation]:
     """The part of L4 in which torch is run beside the JAX family, with the same noise and rows."""
-    return beside_jax(subject, REFERENCE, _course(cases.BASE), drawn_in_update=1)
+    return beside_jax(subject, REFERENCE, _course(cases.BASE))
 
 
 LEVELS = {"L0": forward, "L1": one_step, "L2": twenty_steps, "L3": update, "L4": execution}

@@ -52,6 +52,21 @@ NORMALISED = replace(BASE, normalise_obs=True, normalise_reward=True, initial_lo
 NORMALISED_MINIBATCHES = replace(NORMALISED, num_steps=16, num_minibatches=2)
 """Normalised observations and rewards; tested with continuous actions."""
 
+PROBE = Config(
+    num_envs=8,
+    num_steps=8,
+    num_iterations=25,
+    num_epochs=4,
+    num_minibatches=2,
+    hidden_sizes=(8,),
+    learning_rate=0.02,
+    gamma=0.5,
+    clip=0.4,
+    entropy_coefficient=0.0,
+    initial_log_std=-1.0,
+)
+"""Learns environments whose values are known within seconds."""
+
 ROWS = BASE.batch_size
 Kind = Literal["discrete", "box"]
 

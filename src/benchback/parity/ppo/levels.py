@@ -202,7 +202,7 @@ def beside(subject: Subject) -> Iterator[Deviation]:
     """The part of L4 in which torch is run beside the JAX family, with the same noise and rows."""
     weights = cases.network(np.random.default_rng(5))
     course = Course(cases.MINIBATCHES, "discrete", SEED, weights, number=2)
-    return beside_jax(subject, REFERENCE, course, drawn_in_update=1)
+    return beside_jax(subject, REFERENCE, course)
 
 
 LEVELS = {"L0": forward, "L1": one_step, "L2": twenty_steps, "L3": update, "L4": execution}

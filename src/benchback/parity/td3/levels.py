@@ -194,7 +194,7 @@ def execution(subject: Subject) -> Iterator[Deviation]:
 
 def beside(subject: Subject) -> Iterator[Deviation]:
     """The part of L4 in which torch is run beside the JAX family, with the same noise and rows."""
-    return beside_jax(subject, REFERENCE, _course(), drawn_in_update=2)
+    return beside_jax(subject, REFERENCE, _course())
 
 
 LEVELS = {"L0": forward, "L1": one_step, "L2": twenty_steps, "L3": update, "L4": execution}

@@ -161,7 +161,7 @@ def execution(subject: Subject) -> Iterator[Deviation]:
 
 def beside(subject: Subject) -> Iterator[Deviation]:
     """The part of L4 in which torch is run beside the JAX family, with the same noise; updates draw nothing."""
-    return beside_jax(subject, REFERENCE, _course("discrete"), drawn_in_update=0)
+    return beside_jax(subject, REFERENCE, _course("discrete"))
 
 
 LEVELS = {

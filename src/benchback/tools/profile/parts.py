@@ -131,7 +131,7 @@ def _hollow(work: Workload, times: int) -> dict[str, float]:
 
 def minibatch(work: Workload, batch: Any) -> Any:
     """A minibatch for `learn` made of the rows of a rollout."""
-    return import_module(f"benchback.algorithms.{work.run.algorithm}.loss").example_minibatch(batch, work.run.config)
+    return registry.module_of(work.run.algorithm, "loss").example_minibatch(batch, work.run.config)
 
 
 class Hyper(NamedTuple):
