@@ -9,14 +9,17 @@ from typing import Any, Literal
 from rich.console import Console
 
 from benchback import envs, registry
-from benchback.cli.arguments import limit_threads, parse
+from benchback.cli.arguments import Imports, limit_threads, parse
 from benchback.cli.tables import table
+from benchback.envs.wrappers import KINDS as WRAPPERS
 
 
 @dataclass(frozen=True)
 class ListFlags:
     """Show algorithms, backends, modes, units and environments."""
 
+    import_: Imports = ()
+    """Module to import first, which may register environments. May be given more than once."""
     json: bool = False
     """Print JSON."""
 
@@ -39,6 +42,8 @@ class ParityFlags:
     """Unit in which L0 to L3 are measured."""
     gradients: Literal["framework", "reordered"] = "framework"
     """Gradients of the JAX family in L0 to L3."""
+    import_: Imports = ()
+    """Module to import first, which may register environments. May be given more than once."""
     json: bool = False
     """Print JSON."""
 
@@ -57,7 +62,7 @@ def print_matrix(as_json: bool) -> None:
             for name, s in registry.BACKENDS.items()
         }
         algorithms = {name: asdict(known) | {"backends": backends} for name, known in registry.ALGORITHMS.items()}
-        print(json.dumps({"algorithms": algorithms, "environments": envs.ids()}, indent=2))
+        print(json.dumps({"algorithms": algorithms, "environments": [*envs.ids(), *envs.plugins()]}, indent=2))
         return
     console = Console()
     for algorithm, known in registry.ALGORITHMS.items():
@@ -71,6 +76,10 @@ def print_matrix(as_json: bool) -> None:
     for suite, names in envs.SUITES.items():
         more = f"  ... {envs.EXTERNAL[suite]}" if suite in envs.EXTERNAL else ""
         console.print(f"[b]{suite}/[/b]  " + "  ".join(names) + more, highlight=False)
+    own = "  ".join(f"{id.partition('/')[2]} ({origin})" for id, origin in envs.plugins().items())
+    console.print(f"[b]plugin/[/b]  {own or 'none: no installed package has entry points for one'}", highlight=False)
+    console.print("[b]python:[/b]  MODULE.NAME, an environment of your own", highlight=False)
+    console.print(f"wrappers, after any of them: +{'  +'.join(WRAPPERS)}", highlight=False)
 
 
 def parity(arguments: list[str]) -> int:
