@@ -19,6 +19,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 LAYERS = (
     ("agent", "errors", "stats"),
+    ("imports",),
     ("math", "envs"),
     ("backends",),
     ("algorithms",),

@@ -21,6 +21,8 @@ from benchback.errors import InputError
 MODULES, FOLDERS = "BENCHBACK_IMPORT", "BENCHBACK_IMPORT_FOLDERS"
 """Variables by which a process passes on what it has imported, and where it was found."""
 NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+NOT_THEIRS = ("site-packages", str(Path(__file__).parent), "<frozen")
+"""Parts of the paths of files that a user did not write."""
 _imported: dict[str, str] = {}
 """Module that a user named -> the folder it was found in."""
 
@@ -28,10 +30,11 @@ _imported: dict[str, str] = {}
 def import_named(name: str, told: str = "--import {}") -> ModuleType:
     """The module of that name; InputError, with `told` to say where the name comes from, if it cannot be imported."""
     where = told.format(name)
-    if not (isinstance(name, str) and NAME.fullmatch(name)):
-        named = str(name)
-        hint = f"{Path(named).stem}, without folder and suffix" if named.endswith(".py") else "e.g. my_package.worlds"
-        raise InputError(f"{where}: not the name of a module; give it as Python's import takes it, {hint}")
+    if not isinstance(name, str) or not NAME.fullmatch(name) or name.endswith(".py"):
+        own = f"{Path(name).stem}, without folder and suffix" if str(name).endswith(".py") else "e.g. my_package.worlds"
+        raise InputError(f"{where}: not the name of a module; give it as Python's import takes it, {own}")
+    if name in _imported:
+        return sys.modules[name]
     extend_path()
     try:
         module = import_module(name)
@@ -65,8 +68,10 @@ def remember(name: str) -> None:
 
 
 def cause(error: BaseException) -> str:
-    """The error in one line, with the place of the user's code at which it was raised."""
-    last = extract_tb(error.__traceback__)[-1]
+    """The error in one line, with the last place in the user's code that it came through."""
+    frames = extract_tb(error.__traceback__)
+    theirs = [frame for frame in frames if not any(part in frame.filename for part in NOT_THEIRS)]
+    last = (theirs or frames)[-1]
     text = " ".join(str(error).split())[:300]
     return f"{type(error).__name__}: {text} ({Path(last.filename).name}, line {last.lineno})"
 

@@ -36,15 +36,9 @@ def check_shapes(examined: Examination) -> str:
     shape, dtype = examined.subject.layout or (env.observation_shape, str(first_obs.dtype))
     if env.observation_shape != shape or (env.id, env.num_envs) != (examined.subject.id, num_envs):
         raise Broken(f"the environment promises {env.id} x {env.num_envs}, observations of {env.observation_shape}")
-    for name, array, leading in (
-        ("first obs", first_obs, ()),
-        ("obs", step.obs, SHORT),
-        ("final_obs", step.final_obs, SHORT),
-    ):
-        expected = (*([leading] if leading else []), num_envs, *shape)
-        if array.shape != expected or str(array.dtype) != dtype:
-            one = array.shape[2:] if leading else array.shape[1:]
-            raise Broken(f"{name} is {one} of {array.dtype}, and {shape} of {dtype} is promised")
+    for name, array in (("first obs", first_obs[None]), ("obs", step.obs), ("final_obs", step.final_obs)):
+        if array.shape[1:] != (num_envs, *shape) or str(array.dtype) != dtype:
+            raise Broken(f"{name} is {array.shape[2:]} of {array.dtype}, and {shape} of {dtype} is promised")
     kinds = {"reward": "f", "terminated": "b", "truncated": "b", "episode_return": "f", "episode_length": "i"}
     for name, kind in kinds.items():
         array = getattr(step, name)
