@@ -111,6 +111,17 @@ def column_of_rewards(num_envs: int) -> Env:
     return _changed(num_envs, lambda step: step._replace(reward=step.reward[:, None]))
 
 
+def changing_state(num_envs: int) -> Env:
+    """Counts its steps in real numbers, and begins with a whole one."""
+    env = jax_env(num_envs)
+
+    def step(state: EnvState, action: Any, noise: Any) -> tuple[EnvState, Step]:
+        following, outcome = env.step(state, action, noise)
+        return following._replace(episode_length=following.episode_length + 0.0), outcome
+
+    return replace(env, step=step)
+
+
 def shared_reward(num_envs: int) -> Env:
     return _changed(num_envs, lambda step: step._replace(reward=step.reward.mean() + 0 * step.reward))
 

@@ -50,7 +50,7 @@ def test_every_kind_is_recognised_and_keeps_the_laws(id: str, where: str, kind: 
     found = {finding.law: finding for finding in examine(Subject(id))}
     assert not [finding for finding in found.values() if finding.outcome == "fail"]
     applicable = LAWS.keys() - WRAPPERS.keys() - ({"bounds"} if kind == "discrete" else set())
-    assert {law for law, finding in found.items() if finding.outcome == "pass"} >= applicable - {"torch"}
+    assert {law for law, finding in found.items() if finding.outcome == "pass"} >= applicable - {"torch", "state"}
 
 
 @cache
@@ -71,6 +71,7 @@ def knowing(name: str, **known: Any) -> Examination:
         ("TerminatedByTime", "truncation", "terminated after exactly 12 steps"),
         ("BeginsAlike", "starts", "episodes begin alike"),
         ("BeginsAlike", "seeds", "begin alike"),
+        ("changing_state", "state", "episode_length is .* int32 after a reset and .* float32 after a step"),
         ("final_after_reset", "final_obs", "after the reset"),
         ("column_of_rewards", "shapes", r"reward has the shape \(4, 1\)"),
         ("SometimesNaN", "finite", "NaN or infinite, first in step 7"),

@@ -15,6 +15,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from traceback import extract_tb
 from types import ModuleType
+from typing import Any
 
 from benchback.errors import InputError
 
@@ -27,7 +28,7 @@ _imported: dict[str, str] = {}
 """Module that a user named -> the folder it was found in."""
 
 
-def import_named(name: str, told: str = "--import {}") -> ModuleType:
+def import_named(name: Any, told: str = "--import {}") -> ModuleType:
     """The module of that name; InputError, with `told` to say where the name comes from, if it cannot be imported."""
     where = told.format(name)
     if not isinstance(name, str) or not NAME.fullmatch(name) or name.endswith(".py"):
@@ -53,7 +54,7 @@ def import_named(name: str, told: str = "--import {}") -> ModuleType:
     return module
 
 
-def import_all(names: Iterable[str]) -> None:
+def import_all(names: Iterable[Any]) -> None:
     """Import the modules of these names, in order."""
     for name in names:
         import_named(name)

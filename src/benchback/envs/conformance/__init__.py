@@ -26,6 +26,7 @@ class Finding(NamedTuple):
 
 LAWS: dict[str, Callable[[Examination], str]] = {
     "steps": laws.check_steps,
+    "state": laws.check_state,
     "shapes": laws.check_shapes,
     "finite": laws.check_finite,
     "seeds": laws.check_seeds,

@@ -30,6 +30,25 @@ def check_steps(examined: Examination) -> str:
     return f"{len(history.action)} steps of {examined.subject.num_envs} environments"
 
 
+def check_state(examined: Examination) -> str:
+    """The state keeps its structure, shapes and types from step to step, as a compiled loop needs it."""
+    env = examined.env
+    if env.framework != "jax":
+        raise DoesNotApply("a loop in torch takes any state")
+    import jax
+
+    action, noise = native(env, examined.short.action[0]), env.draw(env.random(1), 1)[0]
+    before = jax.eval_shape(env.reset, env.random(0))
+    after, _ = jax.eval_shape(env.step, before, action, noise)
+    if jax.tree.structure(before) != jax.tree.structure(after):
+        raise Broken("after a step the state has other parts than after a reset")
+    for (path, a), (_, b) in zip(*map(jax.tree_util.tree_leaves_with_path, (before, after)), strict=True):
+        if (a.shape, a.dtype) != (b.shape, b.dtype):
+            name = jax.tree_util.keystr(path, simple=True, separator=".")
+            raise Broken(f"{name} is {a.shape} of {a.dtype} after a reset and {b.shape} of {b.dtype} after a step")
+    return f"{len(jax.tree.leaves(before))} arrays"
+
+
 def check_shapes(examined: Examination) -> str:
     """Observations have the shape that is promised and one type; the other fields are one number per environment."""
     env, (first_obs, _, step, _), num_envs = examined.env, examined.short, examined.subject.num_envs
@@ -239,6 +258,7 @@ def check_torch(examined: Examination) -> str:
 
 
 def outcomes(a: History, b: History) -> Sequence[tuple[np.ndarray, np.ndarray]]:
+    """Field by field, the outcomes of two histories, as real numbers."""
     return [
         (np.asarray(x.astype(np.float64)), np.asarray(y.astype(np.float64)))
         for x, y in zip(a.step, b.step, strict=True)

@@ -83,11 +83,12 @@ class Examination:
         reset, advance = self.functions
         drawn = drawn or num_steps
         state, noise = reset(self.env.random(0)), self.env.draw(self.env.random(1), drawn)
-        first_obs, actions, outcomes, ended = np.asarray(state.obs), [], [], 0
+        first_obs, actions, outcomes, ended = np.array(np.asarray(state.obs)), [], [], 0
         for t in range(num_steps):
             actions.append(policy(np.asarray(state.obs)))
             state, outcome = advance(state, native(self.env, actions[-1]), noise[t])
-            outcomes.append(Step(*map(np.asarray, outcome)))
+            # Copied: an environment may wrongly use its arrays again, as tensors in particular can be.
+            outcomes.append(Step(*(np.array(np.asarray(x)) for x in outcome)))
             ended = ended + (outcomes[-1].terminated | outcomes[-1].truncated)
             if enough and np.min(ended) >= enough:
                 break
