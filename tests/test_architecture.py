@@ -20,7 +20,8 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 LAYERS = (
     ("agent", "errors", "stats"),
-    ("math", "envs", "plugins"),
+    ("imports", "plugins"),
+    ("math", "envs"),
     ("backends",),
     ("algorithms",),
     ("registry",),
@@ -52,6 +53,10 @@ NAMED = re.compile(r"(?:^|\b(?:from|import) )benchback\.(\w*)|\bfrom benchback i
 """A module by name: alone, as import_module and `python -m` take it, or imported by code for another process."""
 
 
+ENTRY_POINTS = ("environments",)
+"""Groups of entry points, which are named like modules of ours: `benchback.environments`."""
+
+
 def named_rooms(tree: ast.AST) -> set[str]:
     """Rooms of modules that strings name, docstrings left out; "" where an f-string leaves the room open."""
     statements = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
@@ -69,7 +74,7 @@ def imported_rooms(source: str) -> set[str]:
             found |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
         elif isinstance(node, ast.Import):
             found |= {a.name.split(".")[1] for a in node.names if a.name.startswith("benchback.")}
-    return found - {"__version__"}
+    return found - {"__version__", *ENTRY_POINTS}
 
 
 @pytest.mark.parametrize("path", [f for f in FILES if room(f) != "__init__"], ids=lambda p: str(p.relative_to(ROOT)))

@@ -99,29 +99,21 @@ def test_memory_begins_anew_with_every_episode(drawn_by: Any, monkeypatch: pytes
     remembered: list[int] = []
 
     def counting(*arguments: Any) -> Any:
-        agent, *rest = player(*arguments)
+        playing = player(*arguments)
+        agent = playing.agent
 
         def act(state: Any, memory: int, obs: Any) -> tuple[int, Any]:
             remembered.append(memory)
             return memory + 1, agent.act(state, (), obs)[1]
 
-        return replace(agent, act=act, initial_memory=lambda num_envs: 0), *rest
+        return playing._replace(agent=replace(agent, act=act, initial_memory=lambda num_envs: 0))
 
-    player = steps._player
-    monkeypatch.setattr(steps, "_player", counting)
+    player = steps.player
+    monkeypatch.setattr(drawn_by, "player", counting)
     with xla.optimising(False):
         frames = list(islice(drawn_by.film(*fresh("gymnax/CartPole-v1"), seed=0).frames, 40))
     assert any(frame.ended for frame in frames)
     assert remembered == [frame.episode_return - 1 for frame in frames]
-
-
-def test_actions_fit_the_space() -> None:
-    from gymnasium import spaces
-
-    assert gymnasium.fitting(spaces.Discrete(3, start=1), np.array(2)) == 3
-    box = gymnasium.fitting(spaces.Box(-1, 1, (2, 1), np.float64), np.array([3.0, -0.5], np.float32))
-    assert box.tolist() == [[1.0], [-0.5]]
-    assert box.dtype == np.float64
 
 
 @pytest.mark.parametrize("env", ["gymnax/MemoryChain-bsuite", "probe/OneStep"])

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, get_args,
 from benchback import envs, registry
 from benchback.agent import Agent, Backend, Gradients
 from benchback.errors import InputError
+from benchback.imports import import_all
 
 
 @runtime_checkable
@@ -63,17 +64,22 @@ class Run(Generic[Config]):
     """Gradients of kernels: as the framework computes them, or in JAX reordered, faster on a CPU."""
     seed: int = 0
     """Seed of weights, environment, actions and shuffles."""
+    imports: tuple[str, ...] = ()
+    """Modules to import before anything is looked up by name, as --import does."""
 
     def __post_init__(self) -> None:
+        import_all(self.imports)
         registry.choose("backend", self.backend, registry.BACKENDS)
         registry.check_pair(self.algorithm, self.backend)
         registry.check_execution(self.backend, self.compile_mode, self.unit)
         registry.check_gradients(self.backend, self.gradients)
         registry.check_network(self.network, self.backend)
         envs.check(self.env)
-        registry.check_actions(self.algorithm, self.env, envs.kind(self.env))
-        if self.framework == "jax" and self.env.startswith("torch/"):
-            raise InputError(f"env={self.env} is native to PyTorch; use --backend pytorch, or gymnax/{self.env[6:]}")
+        about = envs.about(self.env)
+        registry.check_actions(self.algorithm, self.env, about.kind)
+        if self.framework == "jax" and about.where == "torch":
+            twin = f", or gymnax/{self.env[6:]}" if self.env.startswith("torch/") else ""
+            raise InputError(f"env={self.env} is native to PyTorch; use --backend pytorch{twin}")
         if not 0 <= self.seed < 2**32:
             raise InputError(f"seed={self.seed} must lie between 0 and {2**32 - 1}")
         if self.unit == "chunk" and (self.chunk < 1 or self.config.num_iterations % self.chunk):
@@ -109,13 +115,17 @@ class Run(Generic[Config]):
 
     def to_dict(self) -> dict[str, Any]:
         """The run as a flat JSON-serialisable dictionary; inverse of `Run.from_dict`."""
-        flat = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "config"}
+        flat = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("config", "imports")}
         flat = {"algorithm": self.algorithm} | flat | {"mode": self.compile_mode}
+        if self.imports:  # left out otherwise, as in runs from before there were any: their cells keep their ids
+            flat["imports"] = list(self.imports)
         return flat | {name: list(x) if isinstance(x, tuple) else x for name, x in asdict(self.config).items()}
 
     @classmethod
     def from_dict(cls, flat: dict[str, Any]) -> "Run":
         """The run with these fields; InputError suggests the nearest name for an unknown one."""
+        if isinstance(modules := flat.get("imports"), list | tuple):
+            import_all(modules)  # first: the algorithm may be one that they register
         algorithm = flat.get("algorithm", registry.DEFAULT_ALGORITHM)
         flat = {name: x for name, x in flat.items() if name != "algorithm"}
         config_class = registry.config(algorithm)
@@ -138,9 +148,9 @@ def build(run: Run) -> tuple[Agent, Backend]:
     return registry.execute(make(run.config, env), backend, run.compile_mode, run.unit, run.length), backend
 
 
-def environment(run: Run, num_envs: int) -> envs.Env:
+def environment(run: Run, num_envs: int, render_mode: str | None = None) -> envs.Env:
     """`num_envs` copies of the run's environment; InputError if the algorithm does not support its actions."""
-    env = envs.make(run.env, num_envs, run.framework)
+    env = envs.make(run.env, num_envs, run.framework, render_mode)
     registry.check_actions(run.algorithm, run.env, env.actions.kind)
     return env
 

@@ -19,6 +19,7 @@ usage: benchback VERB [options]        benchback VERB --help for the options of 
   advise             which backend for a project of so many steps and seeds, measured here and now
   profile ALGORITHM  where an iteration's time goes: parts, cProfile, the framework's own trace
   list               algorithms x backends x modes x units, and the environments
+  conform ENV        whether an environment keeps the laws that all must keep: seeds, resets, truncation, ...
   parity             measure how far each backend is from a float64 oracle
   peers              the same PPO work in rejax, stable-baselines3, sbx and baselines, interleaved
   micro              what single operations cost in each backend: forward, collect, update, step
@@ -48,6 +49,7 @@ VERBS = {
     "advise": ("advising", "advise"),
     "profile": ("profiling", "profile"),
     "list": ("matrix", "list_all"),
+    "conform": ("conforming", "conform"),
     "parity": ("matrix", "parity"),
     "peers": ("workloads", "peers"),
     "micro": ("workloads", "micro"),
@@ -78,9 +80,11 @@ def main() -> None:
         print(__version__)
         sys.exit(0)
     try:
+        from benchback.cli.arguments import import_first
         from benchback.registry import choose
 
         verb = choose("verb", arguments[0], VERBS)
+        import_first(arguments[1:])
         module, function = VERBS[verb]
         sys.exit(getattr(import_module(f"benchback.cli.{module}"), function)(arguments[1:]))
     except InputError as error:

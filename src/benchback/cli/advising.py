@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
 from benchback import registry
-from benchback.cli.arguments import on_stop, parse, seconds_of
+from benchback.cli.arguments import Imports, on_stop, parse, seconds_of, tell_notes
 from benchback.cli.tables import hours, jsonable
 from benchback.errors import InputError
 
@@ -54,6 +54,8 @@ class AdviseFlags:
     device: Literal["cpu", "gpu"] = "cpu"
     out: Path | None = None
     """Page to write, one HTML file with a chart of time over steps."""
+    import_: Imports = ()
+    """Module to import first, which may register environments. May be given more than once."""
     json: bool = False
     """Print JSON."""
 
@@ -65,6 +67,7 @@ def advise(arguments: list[str]) -> int:
 
     flags = parse(AdviseFlags, arguments, "advise")
     question, budget_s = question_of(flags), seconds_of(flags.budget)
+    tell_notes(question.env)
     stop = on_stop()
     with trials() as run_trial, watching() as progress:
         answer = advise(question, budget_s, Hooks(run_trial, stop, progress=progress))
@@ -90,6 +93,8 @@ def question_of(flags: AdviseFlags) -> "Question":
         fields |= {name: x for name, x in read_config(flags.config).items() if name not in NOT_ASKED}
     given = {"env": flags.env, "num_envs": flags.num_envs, "num_steps": flags.num_steps}
     fields |= {name: x for name, x in given.items() if x is not None}
+    if flags.import_:
+        fields["imports"] = list(dict.fromkeys((*fields.get("imports", ()), *flags.import_)))
     if flags.hidden:
         fields["hidden_sizes"] = list(flags.hidden)
     backends = tuple(dict.fromkeys(flags.backends)) or registry.backends_of(

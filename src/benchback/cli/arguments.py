@@ -3,19 +3,23 @@
 import os
 import re
 import signal
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from itertools import zip_longest
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Annotated, Any
+
+import tyro
 
 from benchback.errors import InputError
+
+Imports = tyro.conf.UseAppendAction[Annotated[tuple[str, ...], tyro.conf.arg(name="import")]]
+"""The option --import of a verb; `import_first` has imported the modules before the verb starts."""
 
 
 def parse(flags: Any, arguments: list[str], verb: str, default: Any = None) -> Any:
     """Command-line arguments as an instance of the dataclass `flags`."""
-    import tyro
-
     options = {"prog": f"benchback {verb}", "args": arguments, "config": (tyro.conf.OmitArgPrefixes,)}
     return tyro.cli(flags, **options) if default is None else tyro.cli(flags, default=default, **options)
 
@@ -44,6 +48,38 @@ def limit_threads(threads: int) -> None:
         os.environ[name] = str(threads)
 
 
+def limit_threads_early(arguments: list[str]) -> None:
+    """Set the thread counts before the arguments are parsed: an own environment may import a framework there."""
+    asked = value_of("--threads", arguments) or "1"
+    if asked.isdecimal() and int(asked) > 0:  # others are refused when they are parsed
+        limit_threads(int(asked))
+
+
+def import_first(arguments: list[str]) -> None:
+    """Import the modules of every --import, before anything is looked up by name."""
+    from benchback.imports import import_all
+
+    if names := values_of("--import", arguments):
+        limit_threads_early(arguments)
+        import_all(names)
+
+
+def with_imports(fields: Mapping[str, Any], arguments: list[str]) -> dict[str, Any]:
+    """The fields of a run, with the modules of every --import that it does not name yet."""
+    own = fields.get("imports") or []
+    names = [name for name in values_of("--import", arguments) if name not in own]
+    return {**fields, "imports": [*own, *names]} if names else dict(fields)
+
+
+def tell_notes(*ids: str) -> None:
+    """Print to stderr how the spaces of these environments were changed, each sentence once."""
+    from benchback import envs
+
+    for id in dict.fromkeys(ids):
+        for note in envs.about(id).notes:
+            print(f"note: {envs.split(id).base}: {note}", file=sys.stderr)
+
+
 def keep_programs(folder: Path) -> None:
     """Set XLA's and inductor's compile cache to `folder`, before either is imported."""
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder.resolve() / "xla")
@@ -53,12 +89,18 @@ def keep_programs(folder: Path) -> None:
 
 def value_of(option: str, arguments: list[str]) -> str | None:
     """The value of `option` on the command line, if given; needed before the rest can be parsed."""
+    return next(iter(values_of(option, arguments)), None)
+
+
+def values_of(option: str, arguments: list[str]) -> list[str]:
+    """The values of an option that may be given more than once."""
+    found = []
     for argument, following in zip_longest(arguments, arguments[1:]):
-        if argument == option:
-            return following
-        if argument.startswith(option + "="):
-            return argument.removeprefix(option + "=")
-    return None
+        if argument == option and following is not None:
+            found.append(following)
+        elif argument.startswith(option + "="):
+            found.append(argument.removeprefix(option + "="))
+    return found
 
 
 def on_interrupt() -> Callable[[], bool]:

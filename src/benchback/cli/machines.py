@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from benchback.cli.arguments import limit_threads, parse
+from benchback.cli.arguments import Imports, limit_threads, parse
 from benchback.cli.tables import measuring, table
 from benchback.errors import InputError
 from benchback.measure import machine
@@ -35,6 +35,8 @@ class EnvsFlags:
     """Numbers of environments stepped together; as many as there, and 4096, by default."""
     store: Path | None = None
     """Store of a campaign in which to keep the result, for its report."""
+    import_: Imports = ()
+    """Module to import first, which may register environments. May be given more than once."""
     json: bool = False
     """Print JSON."""
 

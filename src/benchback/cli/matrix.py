@@ -13,8 +13,9 @@ from rich.markup import escape
 from tyro.conf import arg
 
 from benchback import envs, registry
-from benchback.cli.arguments import limit_threads, parse
+from benchback.cli.arguments import Imports, limit_threads, parse
 from benchback.cli.tables import table
+from benchback.envs.wrappers import KINDS as WRAPPERS
 from benchback.plugins import Merged
 
 
@@ -22,6 +23,8 @@ from benchback.plugins import Merged
 class ListFlags:
     """Show algorithms, backends, modes, units and environments."""
 
+    import_: Imports = ()
+    """Module to import first, which may register environments. May be given more than once."""
     json: bool = False
     """Print JSON."""
 
@@ -47,6 +50,8 @@ class ParityFlags:
     """Unit in which L0 to L3 are measured."""
     gradients: Literal["framework", "reordered"] = "framework"
     """Gradients of the JAX family in L0 to L3."""
+    import_: Imports = ()
+    """Module to import first, which may register environments. May be given more than once."""
     json: bool = False
     """Print JSON."""
 
@@ -73,6 +78,10 @@ def print_matrix(as_json: bool) -> None:
     for suite, names in envs.SUITES.items():
         more = f"  ... {envs.EXTERNAL[suite]}" if suite in envs.EXTERNAL else ""
         console.print(f"[b]{suite}/[/b]  " + "  ".join(names) + more, highlight=False)
+    own = "  ".join(f"{id.partition('/')[2]} ({origin})" for id, origin in envs.plugins().items())
+    console.print(f"[b]plugin/[/b]  {own or 'none: no installed package has entry points for one'}", highlight=False)
+    console.print("[b]python:[/b]  MODULE.NAME, an environment of your own", highlight=False)
+    console.print(f"wrappers, after any of them: +{'  +'.join(WRAPPERS)}", highlight=False)
     for known in KINDS:
         for name, reason in known.broken.items():
             console.print(f"[b]broken: {known.kind} {name}[/b]  {escape(reason)}", highlight=False)
@@ -122,7 +131,7 @@ def matrix() -> dict[str, Any]:
     broken = [
         {"kind": known.kind, "name": name, "reason": reason} for known in KINDS for name, reason in known.broken.items()
     ]
-    return {"algorithms": algorithms, "networks": networks, "environments": envs.ids(), "broken": broken}
+    return {"algorithms": algorithms, "networks": networks, "environments": [*envs.ids(), *envs.plugins()], "broken": broken}
 
 
 def parity(arguments: list[str]) -> int:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import tyro
 from rich.console import Console
 
-from benchback.cli.arguments import parse_named, seconds_of
+from benchback.cli.arguments import Imports, parse_named, seconds_of, tell_notes
 from benchback.cli.tables import hours, table
 from benchback.errors import InputError
 from benchback.measure import machine
@@ -48,6 +48,8 @@ class PlanFlags:
     """Time for the campaign, e.g. 90s, 5m or 1h: at least 3 blocks if they fit, then more where it is least precise."""
     seed: int | None = None
     """Seed of the schedule and of the runs; 0 unless given. A campaign keeps the one it was begun with."""
+    import_: Imports = ()
+    """Module to import first, which may register environments. May be given more than once."""
     json: bool = False
     """Print JSON."""
 
@@ -59,6 +61,10 @@ def chosen_study(arguments: list[str], verb: str, flags_type: type) -> tuple[Any
     chosen = studies.select(studies.load(name), flags.index, flags.start, flags.count)
     if flags.scale != 1.0:
         chosen = studies.scaled(chosen, flags.scale)
+    if flags.import_:
+        chosen = studies.importing(chosen, flags.import_)
+    if chosen.kind == "training":
+        tell_notes(*(entry.cell.run["env"] for entry in chosen.entries))
     given = {name: getattr(flags, name) for name in ("order", "repeats", "protocol")}
     changes: dict[str, Any] = {name: x for name, x in given.items() if x is not None}
     if flags.blocks is not None:

@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from rich.console import Console
 
-from benchback.cli.arguments import limit_threads, parse, value_of
+from benchback.cli.arguments import Imports, limit_threads, limit_threads_early, parse, value_of, with_imports
 from benchback.cli.tables import measuring, table
 from benchback.cli.training import allow_precision
 from benchback.tools.profile.page import milliseconds, ratio_cell, share
@@ -35,6 +35,8 @@ class ProfileFlags(Generic[Config]):
     """Folder to create; by default a name under runs/ made of the run's settings."""
     threads: int = 1
     """CPU threads for XLA, OpenMP and torch alike."""
+    import_: Imports = ()
+    """Module to import first, which may register environments. May be given more than once."""
     json: bool = False
     """Print JSON."""
 
@@ -51,7 +53,8 @@ def profile(arguments: list[str]) -> int:
     fields: dict[str, Any] = {"algorithm": algorithm}
     if given := value_of("--config", arguments):
         fields |= run_dir.read_config(Path(given))
-    default = ProfileFlags(run=Run.from_dict(fields))
+    limit_threads_early(arguments)
+    default = ProfileFlags(run=Run.from_dict(with_imports(fields, arguments)))
     flags_type = ProfileFlags[Run[registry.config(fields["algorithm"])]]
     flags = parse(flags_type, arguments, f"profile {algorithm}", default)
     if flags.compare is not None:

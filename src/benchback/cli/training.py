@@ -16,7 +16,18 @@ import tyro
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
-from benchback.cli.arguments import keep_programs, limit_threads, on_interrupt, parse, positional, value_of
+from benchback.cli.arguments import (
+    Imports,
+    keep_programs,
+    limit_threads,
+    limit_threads_early,
+    on_interrupt,
+    parse,
+    positional,
+    tell_notes,
+    value_of,
+    with_imports,
+)
 from benchback.cli.tables import jsonable
 from benchback.errors import InputError
 from benchback.runs import Run
@@ -63,6 +74,8 @@ class TrainFlags(Generic[Config]):
     """CPU threads for XLA, OpenMP and torch alike; small networks are fastest with 1."""
     compile_cache: Path | None = None
     """Folder in which compiled programs are kept between processes; without it every process compiles afresh."""
+    import_: Imports = ()
+    """Module to import first, which may register environments. May be given more than once."""
     json: bool = False
     """Print one JSON object per line instead of a progress bar."""
 
@@ -77,6 +90,8 @@ class EvalFlags:
     """Seed of the environments."""
     threads: int = 1
     """CPU threads."""
+    import_: Imports = ()
+    """Module to import first, which may register environments. May be given more than once."""
     json: bool = False
     """Print JSON."""
 
@@ -97,6 +112,8 @@ class PlayFlags:
     """Frames per second; by default as fast as the environment is meant to be seen."""
     threads: int = 1
     """CPU threads."""
+    import_: Imports = ()
+    """Module to import first, which may register environments. May be given more than once."""
     json: bool = False
     """Print JSON."""
 
@@ -118,7 +135,8 @@ def train(arguments: list[str]) -> int:
         )
     if given := value_of("--config", arguments):
         fields |= run_dir.read_config(Path(given))
-    default = TrainFlags(run=Run.from_dict(fields))
+    limit_threads_early(arguments)
+    default = TrainFlags(run=Run.from_dict(with_imports(fields, arguments)))
     flags_type = TrainFlags[Run[registry.config(fields["algorithm"])]]
     flags = parse(flags_type, arguments, f"train {algorithm}", default)
     asked = populations.asked_for(flags, origin)
@@ -126,6 +144,7 @@ def train(arguments: list[str]) -> int:
     if flags.compile_cache:
         keep_programs(flags.compile_cache)
     allow_precision(flags.run)
+    tell_notes(flags.run.env)
     return populations.run_population(flags, asked, origin) if asked else run_training(flags, origin)
 
 
@@ -149,9 +168,11 @@ def run_training(flags: TrainFlags, origin: Any) -> int:
 
 
 def allow_precision(run: Any) -> None:
-    """Let JAX compute in 64 bits where the run asks for it, before it is imported."""
+    """Let JAX compute in 64 bits where the run asks for it; an own environment may have imported it already."""
     if run.config.dtype == "float64":
         os.environ["JAX_ENABLE_X64"] = "1"
+        if jax := sys.modules.get("jax"):
+            jax.config.update("jax_enable_x64", True)
 
 
 def evaluate(arguments: list[str]) -> int:

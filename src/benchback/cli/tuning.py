@@ -10,7 +10,7 @@ import tyro
 from rich.console import Console
 from rich.markup import escape
 
-from benchback.cli.arguments import on_stop, parse, positional, value_of
+from benchback.cli.arguments import Imports, on_stop, parse, positional, tell_notes, value_of, with_imports
 from benchback.cli.running import FAILED_RUNS
 from benchback.cli.tables import table
 from benchback.errors import InputError
@@ -53,6 +53,8 @@ class TuneFlags(Generic[Config]):
     """Seconds after which a run is ended."""
     new_stratum: bool = False
     """Start over on a machine that has changed; runs before and after are never pooled."""
+    import_: Imports = ()
+    """Module to import first, which may register environments. May be given more than once."""
     json: bool = False
     """Print JSON."""
 
@@ -64,6 +66,7 @@ def tune(arguments: list[str]) -> int:
 
     stop = on_stop()
     space, flags = chosen_space(arguments)
+    tell_notes(flags.run.env)
     seed = flags.run.seed
     tuning = search.study_of(space, seed, scale=flags.scale, threads=flags.threads, timeout_s=flags.timeout_s)
     out = flags.out or Path("runs") / tuning.name
@@ -97,7 +100,7 @@ def chosen_space(arguments: list[str]) -> tuple[Any, TuneFlags]:
     fields = dict(space.base)
     if given := value_of("--config", rest):
         fields |= run_dir.read_config(Path(given)) | {"algorithm": fields["algorithm"]}
-    default = TuneFlags(run=Run.from_dict(fields), points=space.points, seeds=space.seeds)
+    default = TuneFlags(run=Run.from_dict(with_imports(fields, rest)), points=space.points, seeds=space.seeds)
     flags_type = TuneFlags[Run[registry.config(fields["algorithm"])]]
     flags = parse(flags_type, rest, f"tune {name}", default)
     run = flags.run

@@ -1,15 +1,18 @@
-"""Environments by id, `suite/name`; importing this package imports no suite.
+"""Environments by id, `suite/name`, with wrappers after it; importing this package imports no suite.
 
 Two kinds of arrays: JAX environments serve the JAX family directly and PyTorch over DLPack; native
 torch environments serve PyTorch alone, without JAX in the process. External environments live in Python
-and serve every backend, with a transfer each way at every step.
+and serve every backend, with a transfer each way at every step. A user's own environment is any of these (`own.py`).
 """
 
+from dataclasses import replace
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
+from benchback.envs import wrappers
+from benchback.envs.ids import OWN, EnvId, split
 from benchback.envs.interface import Env
 from benchback.envs.names import (
     BOX,
@@ -34,13 +37,17 @@ __all__ = [
     "PROBES",
     "SUITES",
     "TORCH",
+    "About",
     "Env",
+    "about",
     "check",
     "check_installed",
     "ids",
     "kind",
     "make",
     "make_external",
+    "plugins",
+    "split",
 ]
 
 
@@ -49,29 +56,70 @@ def ids() -> list[str]:
     return [f"{suite}/{name}" for suite, names in SUITES.items() for name in names]
 
 
+def plugins() -> dict[str, str]:
+    """The ids of environments of installed packages -> what each names, e.g. `my_package.worlds:make`."""
+    imports = import_module("benchback.imports")
+    found = imports.installed(import_module("benchback.envs.own").GROUP)
+    return {f"plugin/{name}": entry.value for name, entry in sorted(found.items())}
+
+
+class About(NamedTuple):
+    """What must be known of an environment before it is made."""
+
+    kind: Literal["discrete", "box"]
+    """The kind of actions that it takes."""
+    where: Literal["jax", "torch", "python"]
+    """What computes it: a JAX program, torch, or Python."""
+    notes: tuple[str, ...] = ()
+    """What a user should know of how its spaces were changed."""
+
+
+def about(id: str) -> About:
+    """What is known of environment `id`; one that is in no list has to be made to find out."""
+    suite, name, _ = parts = split(id)
+    if suite in OWN:
+        return About(*_suite("own").facts(_bare(parts)))
+    if suite in EXTERNAL and name not in SUITES[suite]:
+        module = _suite(suite)
+        return About(module.kind(name), "python", module.notes(name) if hasattr(module, "notes") else ())
+    where = "python" if suite in EXTERNAL else "torch" if suite == "torch" else "jax"
+    return About("box" if name in BOX.get(suite, ()) else "discrete", where)
+
+
 def kind(id: str) -> Literal["discrete", "box"]:
     """The kind of actions that environment `id` takes."""
-    suite, _, name = id.partition("/")
-    if suite in EXTERNAL and name not in SUITES[suite]:
-        return _suite(suite).kind(name)
-    return "box" if name in BOX.get(suite, ()) else "discrete"
+    return about(id).kind
 
 
 def check(id: str) -> None:
     """Raise an InputError unless `id` exists; does not check that its package is installed."""
-    suite, _, name = id.partition("/")
-    if id in ids():
-        return
-    if not (suite in EXTERNAL and name):
-        near = get_close_matches(id, ids(), n=1, cutoff=0) + get_close_matches(f"gymnax/{id}", ids(), n=1, cutoff=0.6)
-        raise InputError(f"env={id} is unknown; did you mean {near[-1]}? `benchback list` shows all")
-    check_installed(id)
-    _suite(suite).check(name)
+    suite, name, texts = parts = split(id)
+    if parts.base in ids():
+        pass
+    elif suite in OWN and name:
+        _suite("own").check(_bare(parts))
+    elif suite in EXTERNAL and name:
+        check_installed(id)
+        _suite(suite).check(name)
+    else:
+        raise InputError(_unknown(parts))
+    wrappers.parse(texts, id)
+
+
+def _bare(parts: EnvId) -> EnvId:
+    return parts._replace(wrappers=())
+
+
+def _unknown(parts: EnvId) -> str:
+    near = get_close_matches(parts.base, ids(), n=1, cutoff=0)
+    near += get_close_matches(f"gymnax/{parts.base}", ids(), n=1, cutoff=0.6)
+    meant = f"gymnasium/{parts.suite}" if ":" in parts.suite else near[-1]
+    return f"env={parts.base.removesuffix('/')} is unknown; did you mean {meant}? `benchback list` shows all"
 
 
 def check_installed(id: str) -> None:
     """Raise an InputError that names the extra unless the package of `id` is installed; imports nothing."""
-    suite, _, name = id.partition("/")
+    suite, name, _ = split(id)
     module, extra = (
         ("mujoco", "mujoco") if (suite, name in MUJOCO) == ("gymnasium", True) else EXTRAS.get(suite, ("", ""))
     )
@@ -92,25 +140,56 @@ def _suite(suite: str) -> Any:
         raise InputError(f"suite {suite} cannot load {module} here ({error}): {remedy}") from None
 
 
-def make(id: str, num_envs: int, framework: Literal["jax", "torch"]) -> Env:
-    """`num_envs` copies of environment `id` whose arrays are of `framework`."""
-    check(id)
-    check_installed(id)
-    suite, _, name = id.partition("/")
-    if suite == "torch" and framework == "jax":
-        raise InputError(f"env={id} is native to PyTorch; use backend pytorch, or gymnax/{name}")
-    if suite in EXTERNAL:
-        return import_module(f"benchback.envs.external.{framework}").serve(make_external(id, num_envs))
-    env = _suite(suite).make(name, num_envs)
-    if env.framework == "jax" and framework == "torch":
-        return import_module("benchback.envs.bridge").to_torch(env)
-    return env
+def make(id: str, num_envs: int, framework: Literal["jax", "torch"], render_mode: str | None = None) -> Env:
+    """`num_envs` copies of environment `id` whose arrays are of `framework`.
+
+    `render_mode` is gymnasium's; with "rgb_array" the first copy of an external environment can be drawn.
+    """
+    made = _make(id, num_envs, render_mode)
+    if not isinstance(made, Env):
+        return import_module(f"benchback.envs.external.{framework}").serve(made)
+    if made.framework == "torch" and framework == "jax":
+        twin = f", or gymnax/{split(id).task}" if id.startswith("torch/") else ""
+        raise InputError(f"env={id} is native to PyTorch; use --backend pytorch{twin}")
+    if made.framework == "jax" and framework == "torch":
+        return import_module("benchback.envs.bridge").to_torch(made)
+    return made
 
 
 def make_external(id: str, num_envs: int) -> Any:
     """`num_envs` copies of an external environment: NumPy arrays in, NumPy arrays out."""
+    made = _make(id, num_envs)
+    if isinstance(made, Env):
+        raise InputError(f"env={id} is computed by {made.framework}, not in Python")
+    return made
+
+
+def _make(id: str, num_envs: int, render_mode: str | None = None) -> Any:
+    """The environment with its wrappers: an Env of its own framework, or an ExternalEnv."""
     check(id)
     check_installed(id)
-    suite, _, name = id.partition("/")
-    copies = _suite(suite).make(name, num_envs)
-    return import_module("benchback.envs.external").ExternalEnv(id, num_envs, copies)
+    parts = split(id)
+    asked = wrappers.parse(parts.wrappers, id)
+    if parts.suite == "torch":
+        env = _suite("torch").make(parts.name, num_envs, wrappers.value(asked, "time_limit"))
+        asked = tuple(wrapper for wrapper in asked if wrapper.name != "time_limit")
+    elif parts.suite in OWN:
+        env = _suite("own").make(_bare(parts), num_envs, render_mode)
+    elif parts.suite == "gymnasium":
+        env = _suite("gymnasium").make(parts.name, num_envs, render_mode)
+    else:
+        env = _suite(parts.suite).make(parts.name, num_envs)
+    if isinstance(env, Env):
+        wrapped = import_module(f"benchback.envs.wrappers.{env.framework}").wrap(env, asked) if asked else env
+        return replace(wrapped, id=id)
+    return _external(env, id, num_envs, asked)
+
+
+def _external(copies: Any, id: str, num_envs: int, asked: tuple[wrappers.Wrapper, ...]) -> Any:
+    external = import_module("benchback.envs.external").ExternalEnv
+    if not asked:
+        return external(id, num_envs, copies)
+    wrapping = import_module("benchback.envs.wrappers.numpy")
+    if limit := wrappers.value(asked, "time_limit"):
+        copies = wrapping.limited(copies, num_envs, limit)
+    return wrapping.WrappedExternal(external(id, num_envs, copies), asked)

@@ -72,8 +72,8 @@ class Env:
     """`num_envs` copies of an environment, stepped together."""
 
     id: str
-    framework: Literal["jax", "torch"]
-    """The framework of its arrays."""
+    framework: Literal["jax", "torch", "numpy"]
+    """The framework of its arrays; of NumPy's are only external environments, before they are served to another."""
     num_envs: int
     observation_shape: tuple[int, ...]
     """The shape of one observation, as its suite gives it; flattening it is up to the network."""
@@ -88,6 +88,9 @@ class Env:
     """(state, actions of all environments, noise of one step) -> state, outcome."""
     external: Any = None
     """The ExternalEnv behind it, which counts transfers; None where the environment is part of the program."""
+    render: Callable[[Any], Any] | None = None
+    """The suite's state of one environment, in NumPy arrays -> picture, `[height, width, 3]` in bytes; None if it has
+    none, or if another library draws it."""
 
     @property
     def observation_size(self) -> int:

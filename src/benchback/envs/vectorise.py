@@ -22,7 +22,7 @@ def vectorise(environment: Any, params: Any, id: str, num_envs: int, actions: Di
     """Any object with gymnax's `reset_env`, `step_env` and `is_truncated` as an Env."""
     observation_shape, dtypes = _probe(environment, params, actions)
     # MinAtar's float32 observations are zeros and ones; one byte per cell makes batches four times smaller.
-    obs_dtype = jnp.bool_ if id.endswith("-MinAtar") else None
+    obs_dtype = jnp.bool_ if id.startswith("gymnax/") and id.endswith("-MinAtar") else None
 
     def observe(obs: Any) -> Shaped[Array, "*O"]:
         return jnp.asarray(obs, obs_dtype)

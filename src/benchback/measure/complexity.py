@@ -37,8 +37,7 @@ def measure(
 
 def step_seconds(id: str, num_envs: int) -> float:
     """Trimmed mean seconds of a step with random actions, in a compiled loop where the suite allows it."""
-    suite = id.partition("/")[0]
-    loop = _torch_loop if suite == "torch" else _external_loop if suite in envs.EXTERNAL else _jax_loop
+    loop = {"jax": _jax_loop, "torch": _torch_loop, "python": _external_loop}[envs.about(id).where]
     play = loop(id, num_envs)
     for repeat in range(WARM_UPS):
         play(repeat)

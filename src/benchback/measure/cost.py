@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from benchback import registry
+from benchback.envs.ids import split
 from benchback.measure.record import Cell
 from benchback.measure.study import Study
 from benchback.runs import Run
@@ -68,7 +69,7 @@ def seconds_per_run(cell: Cell) -> float:
 
 def start_seconds(cell: Cell) -> float:
     """Seconds until a program runs for the first time: imports and compilation."""
-    suite = cell.run["env"].partition("/")[0]
+    suite = split(cell.run["env"]).suite
     return START_S + _mode(cell).compile_s + SIMULATED.get(suite, (0.0, 0.0))[0]
 
 
@@ -76,7 +77,7 @@ def iteration_seconds(cell: Cell) -> float:
     """Seconds of an iteration: matrix products, the environment, and overhead per step and gradient step."""
     run, mode = cell.run, _mode(cell)
     config = Run.from_dict(dict(run)).config
-    suite = run["env"].partition("/")[0]
+    suite = split(run["env"]).suite
     products_s = iteration_flops(cell) / (RATE * cell.threads)
     simulation_s = SIMULATED.get(suite, (0.0, 0.0))[1]
     crossing_s = CROSSING_S + COPY_S[suite] * config.num_envs if suite in COPY_S else 0.0
@@ -87,7 +88,7 @@ def iteration_seconds(cell: Cell) -> float:
 def iteration_flops(cell: Cell) -> float:
     """Floating-point operations of the matrix products of an iteration, of two networks such as actor and critic."""
     config = Run.from_dict(dict(cell.run)).config
-    width = [OBSERVATION.get(cell.run["env"].partition("/")[2], 6), *config.hidden, 2]
+    width = [OBSERVATION.get(split(cell.run["env"]).name, 6), *config.hidden, 2]
     weights = 2 * sum(a * b for a, b in pairwise(width))
     # A forward pass is 2 operations per weight and sample, a gradient three times that.
     return 2.0 * weights * (config.batch_size + 3 * config.gradient_rows)

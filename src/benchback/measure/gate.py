@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from benchback import imports
 from benchback.measure import machine
 from benchback.measure.process import Tick, isolated
 from benchback.measure.record import digest
@@ -53,7 +54,7 @@ def _remembered(file: Path) -> dict[str, str]:
 def measure(proofs: Sequence[str], tick: Tick = lambda: True) -> dict[str, str]:
     """The verdict of each proof that came to one. Nothing is timed, so all processors are used."""
     deadline = time.monotonic() + TIMEOUT_S
-    variables = {**os.environ, **dict.fromkeys(machine.THREADS, "1")}
+    variables = {**os.environ, **dict.fromkeys(machine.THREADS, "1"), **imports.variables()}
     shares = shared_out(proofs, len(machine.allowed_processors()))
     with ExitStack() as stack:
         workers = [stack.enter_context(isolated(COMMAND, variables)) for _ in shares]

@@ -18,6 +18,7 @@ from typing import Any
 
 import psutil
 
+from benchback import imports
 from benchback.errors import InputError
 from benchback.registry import ALGORITHMS, BACKENDS, NETWORKS
 from benchback.training.checkpoint import write_atomically
@@ -154,7 +155,8 @@ def variables(threads: int, caches: str | Path, device: str = "cpu") -> dict[str
     on_gpu = {"JAX_PLATFORMS": "cuda,cpu", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     on_cpu = {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": ""}
     place = on_gpu if device == "gpu" else on_cpu
-    return inherited | dict.fromkeys(THREADS, str(threads)) | private | place | {"PYTHONDONTWRITEBYTECODE": "1"}
+    explicit = dict.fromkeys(THREADS, str(threads)) | {"PYTHONDONTWRITEBYTECODE": "1"}
+    return inherited | explicit | private | place | imports.variables()
 
 
 def slowdown(threads: int) -> float:

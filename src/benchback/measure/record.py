@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
+from benchback.envs.ids import split
 from benchback.envs.names import CONTINUOUS, GYMNAX
 
 Timing = Literal["async", "sync"]
@@ -68,7 +69,8 @@ class Cell:
         Of the environment only the name counts: the suite is part of how the work is done, not of what it is.
         """
         execution = EXECUTION if self.kind == "training" else ("variant",)
-        work = {name: x for name, x in self.run.items() if name not in execution}
+        # What is imported is code to find the work by, not the work.
+        work = {name: x for name, x in self.run.items() if name not in (*execution, "imports")}
         work = {name: x.rpartition("/")[2] if name == "env" else x for name, x in work.items()}
         return digest(replace(self, run=work, twin=False).to_dict())
 
@@ -116,7 +118,7 @@ class Cell:
     @property
     def other_suite(self) -> str:
         """The suite of an environment that has twins in other suites and is not the usual one of them; else empty."""
-        suite, _, name = str(self.run.get("env", "gymnax/")).partition("/")
+        suite, name, _ = split(str(self.run.get("env", "gymnax/")))
         away = suite != "gymnax" and (name in (*GYMNAX, *CONTINUOUS) or suite == "envpool")
         return suite if away else ""
 

@@ -195,6 +195,14 @@ def scaled(study: Study, factor: float) -> Study:
     return replace(study, scale=study.scale * factor)
 
 
+def importing(study: Study, modules: Sequence[str]) -> Study:
+    """The study of trainings whose every configuration names these modules, so that its workers import them."""
+    if study.kind != "training":
+        return study
+    parts = [replace(part, fixed={"imports": list(modules), **part.fixed}) for part in study.products]
+    return replace(study, products=tuple(parts))
+
+
 def select(study: Study, index: int | None = None, start: int | None = None, count: int | None = None) -> Study:
     """The entries with that index, or from index `start` on, at most `count` of them."""
     if index is not None and (start is not None or count is not None):

@@ -147,6 +147,8 @@ class Training:
 
     def ledger(self) -> dict[str, Any]:
         """What this run did and how."""
+        from benchback import envs
+
         run, totals = self.run, self.samples["total_s"]
         return {
             **execution(self.job),
@@ -156,7 +158,7 @@ class Training:
             "calls": len(totals),
             "compiles_to_initialise": self.compiled_before,
             **counts(self.samples),
-            "bridged": run.framework == "torch" and not run.env.startswith("torch/") and self.env.external is None,
+            "bridged": run.framework == "torch" and envs.about(run.env).where == "jax",
             **crossing(self.crossed, crossings(self.env), totals),
             "dtype": run.config.dtype,
             "cached_files_before": self.caches_before,

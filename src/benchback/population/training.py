@@ -108,7 +108,7 @@ def _plain(run: Run) -> tuple[Agent, Backend]:
             f"backend={run.backend} trains one agent at a time for now; train a population with another backend, "
             f"e.g. --backend {registry.DEFAULT_BACKEND}, or its seeds one after another"
         )
-    if run.env.partition("/")[0] in envs.EXTERNAL:
+    if envs.about(run.env).where == "python":
         known = registry.ALGORITHMS[run.algorithm].env
         raise InputError(f"env={run.env} runs in Python, and a population in one program; use another, e.g. {known}")
     make, backend = registry.load(run.algorithm, run.backend, run.gradients)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from benchback import envs
 from benchback.agent import Agent, Backend, Weights, network_of, start
 from benchback.errors import InputError
 from benchback.runs import Run, build
@@ -73,7 +74,7 @@ def advance(agent: Agent, state: Any) -> tuple[Any, Any]:
 def transplantable(run: Run, checkpoint: Checkpoint) -> Weights:
     """Weights of the checkpoint that this run can load: all, or from another framework family network and optimiser."""
     theirs = Run.from_dict(checkpoint.run)
-    if theirs.config.hidden != run.config.hidden or theirs.env.partition("/")[2] != run.env.partition("/")[2]:
+    if theirs.config.hidden != run.config.hidden or envs.split(theirs.env).task != envs.split(run.env).task:
         raise CheckpointError(
             f"the checkpoint is of {theirs.env} with layers {theirs.config.hidden}, the run of {run.env} with "
             f"{run.config.hidden}; train with the same env and hidden sizes"

@@ -5,6 +5,7 @@ known and the checkpoint is replaced atomically: a crash loses at most the itera
 """
 
 import csv
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -119,8 +120,8 @@ def save(folder: RunDir, progress: Progress, run: Run) -> None:
 
 def default_path(run: Run) -> Path:
     """runs/<algorithm>-<backend>-<env>-<mode>-<unit>-seed<n>."""
-    suite, name = run.env.split("/")
-    return Path("runs") / f"{run.algorithm}-{run.backend}-{suite}-{name}-{run.compile_mode}-{run.unit}-seed{run.seed}"
+    env = re.sub(r"[^\w.-]+", "-", run.env)
+    return Path("runs") / f"{run.algorithm}-{run.backend}-{env}-{run.compile_mode}-{run.unit}-seed{run.seed}"
 
 
 CHECKPOINT_EVERY_S = 30.0

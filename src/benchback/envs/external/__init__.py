@@ -32,6 +32,10 @@ class Copies(NamedTuple):
     """Actions -> observation, reward, terminated, truncated; arrays are not reused."""
     restart: Callable[[np.ndarray], np.ndarray]
     """Indices of copies -> their first observations of new episodes."""
+    render: Callable[[], Any] | None = None
+    """A picture of the first copy, `[height, width, 3]` in bytes; None if there is none."""
+    notes: tuple[str, ...] = ()
+    """What a user should know of how its spaces were changed."""
 
 
 @dataclass
@@ -75,11 +79,7 @@ class ExternalEnv:
 
     def step(self, step_index: int, action: np.ndarray) -> tuple[int, Step]:
         """The index of the next step, and the outcome in arrays that are never written into again."""
-        if step_index != self.step_index:
-            raise RuntimeError(
-                f"{self.id} is at step {self.step_index} and was asked to go on from step {step_index}: an external "
-                "environment has one state, the latest; make another environment for another agent"
-            )
+        self.check_latest(step_index)
         started = time.perf_counter()
         actions = self.copies.actions
         if isinstance(actions, Box):
@@ -97,6 +97,14 @@ class ExternalEnv:
         self.step_index += 1
         self.transfer_stats.seconds += time.perf_counter() - started
         return self.step_index, Step(obs, reward, terminated, truncated, final_obs, *statistics)
+
+    def check_latest(self, step_index: int) -> None:
+        """Raise an error unless it is asked to go on from its latest state."""
+        if step_index != self.step_index:
+            raise RuntimeError(
+                f"{self.id} is at step {self.step_index} and was asked to go on from step {step_index}: an external "
+                "environment has one state, the latest; make another environment for another agent"
+            )
 
     def count_transfer(self, *arrays: np.ndarray) -> None:
         """Count arrays that were transferred together."""

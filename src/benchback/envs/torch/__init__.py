@@ -39,9 +39,13 @@ class Game(NamedTuple):
     """State -> observation."""
 
 
-def make(name: str, num_envs: int) -> Env:
-    """The environment `name`, `num_envs` times, on the device of the generator it is reset with."""
+def make(name: str, num_envs: int, time_limit: int | None = None) -> Env:
+    """The environment `name`, `num_envs` times, on the device of the generator it is reset with.
+
+    `time_limit` shortens the game's own.
+    """
     game = import_module(f"{__name__}.{MODULES[name]}").GAME
+    game = game._replace(time_limit=min(game.time_limit, time_limit or game.time_limit))
     return vectorise(game, f"torch/{name}", num_envs)
 
 

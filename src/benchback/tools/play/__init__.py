@@ -1,7 +1,7 @@
 """Videos of a trained agent: its greedy policy acts, and every step is a frame.
 
-`steps.py` runs the episodes, `gymnax.py`, `gymnasium.py` and `brax.py` draw them, `video.py` writes the file. All of it
-works without a screen. Importing this imports no framework.
+`steps.py` runs the episodes, `gymnax.py`, `gymnasium.py`, `brax.py` and, for a user's own environments, `own.py` draw
+them, `video.py` writes the file. All of it works without a screen. Importing this imports no framework.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,12 +13,14 @@ from pathlib import Path
 import numpy as np
 
 from benchback.agent import Weights
+from benchback.envs.ids import OWN, split
 from benchback.errors import InputError
 from benchback.runs import Run
 from benchback.tools.play import video
 
 DRAWN_AS = {"gymnax": "gymnax", "torch": "gymnax", "gymnasium": "gymnasium", "envpool": "gymnasium", "brax": "brax"}
 """Suite -> the suite that draws it: native torch environments have twins in gymnax, envpool's have in gymnasium."""
+DRAWN_AS |= dict.fromkeys(OWN, "own")
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class Episode:
 
 def film(run: Run, weights: Weights, seed: int) -> Film:
     """The greedy policy of `run` in its environment, without end; refused where nothing can draw it."""
-    suite = run.env.partition("/")[0]
+    suite = split(run.env).suite
     if suite not in DRAWN_AS:
         raise InputError(f"env={run.env} cannot be drawn; play knows {', '.join(sorted(DRAWN_AS))}")
     with video.needed("play"):

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from benchback.agent import Weights
+from benchback.envs.ids import split
 from benchback.runs import Run
 from benchback.tools.play import Film, Frame
 from benchback.tools.play.gymnasium import drawing, without_screen
-from benchback.tools.play.steps import Played, played
+from benchback.tools.play.steps import Played, played, player
 
 HEIGHT, WIDTH = 480, 640
 CAMERA = "track"
@@ -23,7 +24,7 @@ def film(run: Run, weights: Weights, seed: int) -> Film:
     with warnings.catch_warnings(action="ignore"):  # brax says at every step that it is no longer maintained
         from brax import envs
 
-        environment: Any = envs.get_environment(run.env.partition("/")[2])
+        environment: Any = envs.get_environment(split(run.env).name)
     return Film(_frames(environment, run, weights, seed), 1 / float(environment.dt))
 
 
@@ -34,7 +35,7 @@ def _frames(environment: Any, run: Run, weights: Weights, seed: int) -> Iterator
     cameras = [model.camera(i).name for i in range(model.ncam)]
     with drawing():
         renderer = mujoco.Renderer(model, height=HEIGHT, width=WIDTH)
-    for step in played(run, weights, seed):
+    for step in played(player(run, weights, seed), seed):
         scene = mujoco.MjData(model)
         pose = posed(step)
         scene.qpos, scene.qvel = pose.q, pose.qd
@@ -45,4 +46,4 @@ def _frames(environment: Any, run: Run, weights: Weights, seed: int) -> Iterator
 
 def posed(step: Played) -> Any:
     """Positions and velocities of all joints."""
-    return step.inner.state.pipeline_state
+    return step.seen.state.pipeline_state

@@ -3,15 +3,18 @@
 import contextlib
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from benchback.agent import Weights
+from benchback.envs.ids import split
+from benchback.envs.interface import EnvState
 from benchback.errors import InputError
 from benchback.runs import Run
 from benchback.tools.play import Film, Frame
-from benchback.tools.play.steps import chooser
+from benchback.tools.play.steps import Player, played, player
 
 FRAMES_PER_S = 30.0
 """Default where an environment does not specify it."""
@@ -24,9 +27,9 @@ GRAPHICS = ("gl", "mesa", "display", "context")
 def film(run: Run, weights: Weights, seed: int) -> Film:
     """The policy in the gymnasium environment of that name."""
     without_screen()
-    scene = opened(run.env.partition("/")[2])
-    frames_per_s = float(scene.metadata.get("render_fps") or FRAMES_PER_S)
-    return Film(_frames(scene, run, weights, seed), frames_per_s)
+    there = replace(run, env=f"gymnasium/{split(run.env).task}")
+    with drawing():
+        return shown(player(there, weights, seed, "rgb_array"), seed, there.env)
 
 
 def without_screen() -> None:
@@ -37,48 +40,25 @@ def without_screen() -> None:
     os.environ.setdefault("MUJOCO_GL", "egl")
 
 
-def opened(name: str) -> Any:
-    """The environment, ready to be drawn; an InputError names what is missing."""
-    import gymnasium
+def shown(playing: Player, seed: int, id: str) -> Film:
+    """The policy in an environment in Python, drawn by its own `render`."""
+    external = playing.env.external
+    render = external.copies.render
+    if render is None:
+        raise InputError(
+            f"env={id} has nothing that draws it; with gymnasium's render_mode rgb_array it would be drawn"
+        )
+    metadata = getattr(getattr(render, "__self__", None), "metadata", {})
+    return Film(_frames(playing, seed, render), float(metadata.get("render_fps") or FRAMES_PER_S))
 
-    try:
+
+def _frames(playing: Player, seed: int, render: Callable[[], Any]) -> Iterator[Frame]:
+    def look(state: EnvState) -> np.ndarray:
         with drawing():
-            return gymnasium.make(name, render_mode="rgb_array")
-    except gymnasium.error.Error as error:
-        raise InputError(f"env=gymnasium/{name}: {str(error).splitlines()[0]}") from None
+            return np.asarray(render())
 
-
-def _frames(scene: Any, run: Run, weights: Weights, seed: int) -> Iterator[Frame]:
-    choose, observe = chooser(run, weights, seed), _observing(scene.observation_space, run.env)
-    obs, _ = scene.reset(seed=seed)
-    total, first = 0.0, True
-    with contextlib.closing(scene):
-        while True:
-            with drawing():
-                image = np.asarray(scene.render())
-            action = fitting(scene.action_space, choose(observe(obs), first))
-            obs, reward, terminated, truncated, _ = scene.step(action)
-            total += float(reward)
-            first = bool(terminated or truncated)
-            yield Frame(image, total, first)
-            if first:
-                obs, _ = scene.reset()
-                total = 0.0
-
-
-def _observing(space: Any, id: str) -> Callable[[Any], np.ndarray]:
-    """A function from the scene's observation to the one the agent was trained on."""
-    from benchback.envs.gymnasium import encoding, layout
-
-    encode, (_, dtype) = encoding(space), layout(space, id)
-    return lambda obs: encode(obs).astype(dtype)
-
-
-def fitting(space: Any, action: np.ndarray) -> Any:
-    """The action as an element of the space: an int, or an array of its shape within its bounds."""
-    if not hasattr(space, "low"):
-        return int(action) + int(getattr(space, "start", 0))
-    return np.clip(action.reshape(space.shape), space.low, space.high).astype(space.dtype)
+    for step in played(playing, seed, look):
+        yield Frame(step.seen, step.episode_return, step.ended)
 
 
 @contextlib.contextmanager

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 
 from benchback.agent import Weights
+from benchback.envs.ids import split
 from benchback.envs.names import MINATAR
 from benchback.errors import InputError
 from benchback.runs import Run
 from benchback.tools.play import Film, Frame
 from benchback.tools.play.gymnasium import without_screen
-from benchback.tools.play.steps import played
+from benchback.tools.play.steps import played, player
 
 BOARDS = (
     *MINATAR,
@@ -31,16 +32,16 @@ Draw = Callable[[Any, Frame | None], np.ndarray]
 
 def film(run: Run, weights: Weights, seed: int) -> Film:
     """The policy in the gymnax environment of that name, which a native torch one equals step by step."""
-    name = run.env.partition("/")[2]
+    parts = split(run.env)
     without_screen()
-    draw, frames_per_s = _drawing(name)
-    return Film(_frames(replace(run, env=f"gymnax/{name}"), weights, seed, draw), frames_per_s)
+    draw, frames_per_s = _drawing(parts.name)
+    return Film(_frames(replace(run, env=f"gymnax/{parts.task}"), weights, seed, draw), frames_per_s)
 
 
 def _frames(run: Run, weights: Weights, seed: int, draw: Draw) -> Iterator[Frame]:
     frame = None
-    for step in played(run, weights, seed):
-        frame = Frame(draw(step.inner, frame), step.episode_return, step.ended)
+    for step in played(player(run, weights, seed), seed):
+        frame = Frame(draw(step.seen, frame), step.episode_return, step.ended)
         yield frame
 
 
