@@ -6,13 +6,14 @@ with the modes and units of each backend.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, Literal
 
+from benchback import errors
 from benchback.agent import Agent, Backend, Gradients
-from benchback.errors import InputError
+from benchback.errors import InputError, install
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,8 @@ BACKENDS = {
     ),
 }
 
+NEEDED = {"jax": ("jax", "optax"), "torch": ("torch",)}
+"""Family -> the packages that all its backends need; the extra of this package that installs them has its name."""
 DEFAULT_ALGORITHM, DEFAULT_BACKEND = "ppo", "linen"
 
 
@@ -98,17 +101,20 @@ def one_of_each_family() -> tuple[str, ...]:
     return tuple(name for name in BACKENDS if name in first.values())
 
 
-def choose(kind: str, name: str, known: Iterable[str]) -> str:
-    """`name` if it is known; otherwise an InputError suggests the nearest known name."""
-    known = list(known)
-    if name in known:
-        return name
-    raise InputError(f"{kind}={name} is unknown; did you mean {nearest(name, known)}? Known: {', '.join(known)}")
+SPELLINGS = {
+    **{name: backend for backend, spec in reversed(BACKENDS.items()) for name in (spec.module, spec.package)},
+    **{spec.title.lower().replace(" ", "_"): backend for backend, spec in BACKENDS.items()},
+    "eqx": "equinox",
+    "hk": "haiku",
+    "pure_jax": "purejax",
+    "reinforce": "vpg",
+}
+"""What people call a backend or an algorithm -> our name."""
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """The known name most similar to `name`."""
-    return get_close_matches(name, list(known), n=1, cutoff=0)[0]
+def choose(kind: str, name: Any, known: Iterable[str]) -> str:
+    """`name` if it is known; otherwise an InputError names the one that is meant, or all."""
+    return errors.choose(kind, name, known, SPELLINGS)
 
 
 def check_execution(backend: str, mode: str, unit: str) -> None:
@@ -154,10 +160,18 @@ def config(algorithm: str) -> type:
     return import_module(f"benchback.algorithms.{algorithm}.config").Config
 
 
+def check_installed(backend: str) -> None:
+    """Raise an InputError that names the extra unless the packages of `backend` are installed; imports nothing."""
+    spec = BACKENDS[choose("backend", backend, BACKENDS)]
+    for module in dict.fromkeys((*NEEDED[spec.family], spec.module.partition(".")[0])):
+        if find_spec(module) is None:
+            raise InputError(f"backend={backend} needs {module}, which is not installed: {install(spec.family)}")
+
+
 def load(algorithm: str, backend: str, gradients: Gradients = "framework") -> tuple[Callable[..., Agent], Backend]:
     """`make(config, env) -> Agent` of the algorithm in that backend, and the backend; imports only these."""
     choose("algorithm", algorithm, ALGORITHMS)
-    choose("backend", backend, BACKENDS)
+    check_installed(backend)
     implementation = import_module(f"benchback.algorithms.{algorithm}.{backend}")
     make = implementation.make if gradients == "framework" else partial(implementation.make, gradients=gradients)
     return make, import_module(f"benchback.backends.{backend}").backend

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, get_args,
 
 from benchback import envs, registry
 from benchback.agent import Agent, Backend, Gradients
-from benchback.errors import InputError
+from benchback.errors import InputError, hint
 
 
 @runtime_checkable
@@ -108,7 +108,7 @@ class Run(Generic[Config]):
 
     @classmethod
     def from_dict(cls, flat: dict[str, Any]) -> "Run":
-        """The run with these fields; InputError suggests the nearest name for an unknown one."""
+        """The run with these fields; InputError suggests the name that an unknown one means."""
         algorithm = flat.get("algorithm", registry.DEFAULT_ALGORITHM)
         flat = {name: x for name, x in flat.items() if name != "algorithm"}
         config_class = registry.config(algorithm)
@@ -117,8 +117,7 @@ class Run(Generic[Config]):
         known = own | {f.name: f for f in fields(config_class)}
         for name in flat:
             if name not in known:
-                near = registry.nearest(name, known)
-                raise InputError(f"{name} is not a field of a {algorithm} run; did you mean {near}?")
+                raise InputError(f"{name[:60]} is not a field of a {algorithm} run; {hint(name, known)}")
         values = {name: typed(known[name], x) for name, x in flat.items()}
         config = config_class(**{name: x for name, x in values.items() if name not in own})
         return cls(config=config, **{name: x for name, x in values.items() if name in own})
@@ -144,16 +143,35 @@ def typed(field: Field, value: Any) -> Any:
     if value is None and NoneType in choices:
         return None
     kind = _kind(field.type)
-    if kind is tuple and isinstance(value, list):
-        return tuple(value)
+    if kind is tuple and isinstance(value, list | tuple):
+        return tuple(_element(field, x) for x in value)
     if kind is float and type(value) is int:
-        return float(value)
+        return _float(field, value)
+    if kind is int and type(value) is float and value.is_integer():
+        return int(value)
     if not (isinstance(value, kind) if kind is Mapping else type(value) is kind):
         example = "" if field.default in (MISSING, None) else f", e.g. {field.default!r}"
         raise InputError(f"{field.name}={value!a:.80} must be of type {kind.__name__}{example}")
     if get_origin(field.type) is Literal and value not in choices:
-        raise InputError(f"{field.name}={value} is unknown; did you mean {registry.nearest(str(value), choices)}?")
+        raise InputError(f"{field.name}={value} is unknown; {hint(value, choices)}")
     return value
+
+
+def _element(field: Field, value: Any) -> Any:
+    """An element of a tuple, a whole number where the field has those."""
+    kind = next((x for x in get_args(field.type) if x in (int, float, str)), object)
+    if kind is int and type(value) is float and value.is_integer():
+        return int(value)
+    if kind is not object and type(value) is not kind:
+        raise InputError(f"{field.name}: {value!a:.80} must be of type {kind.__name__}")
+    return value
+
+
+def _float(field: Field, value: int) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        raise InputError(f"{field.name}={str(value)[:20]}... must be less than 1e38") from None
 
 
 def _kind(annotation: Any) -> type:

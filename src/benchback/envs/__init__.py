@@ -5,7 +5,6 @@ torch environments serve PyTorch alone, without JAX in the process. External env
 and serve every backend, with a transfer each way at every step.
 """
 
-from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Literal
@@ -19,11 +18,12 @@ from benchback.envs.names import (
     EXTRAS,
     GYMNAX,
     MUJOCO,
+    NEEDED,
     PROBES,
     SUITES,
     TORCH,
 )
-from benchback.errors import InputError
+from benchback.errors import InputError, install, near
 
 __all__ = [
     "CONTINUOUS",
@@ -63,20 +63,31 @@ def check(id: str) -> None:
     if id in ids():
         return
     if not (suite in EXTERNAL and name):
-        near = get_close_matches(id, ids(), n=1, cutoff=0) + get_close_matches(f"gymnax/{id}", ids(), n=1, cutoff=0.6)
-        raise InputError(f"env={id} is unknown; did you mean {near[-1]}? `benchback list` shows all")
+        raise InputError(f"env={id[:100]} is unknown; {_meant(id)}`benchback list` shows all")
     check_installed(id)
     _suite(suite).check(name)
+
+
+def _meant(id: str) -> str:
+    """A question with the environment that is meant, if one is near; its suite may have been left out."""
+    suite, slash, name = id.rpartition("/")
+    known = [x for x in ids() if x.startswith(f"{suite}/")] or ids()
+    found = near(id, known) or near(name, dict.fromkeys(x.partition("/")[2] for x in known))
+    whole = next((x for x in known if x in (found, f"gymnax/{found}") or x.endswith(f"/{found}")), None)
+    return f"did you mean {whole}? " if whole else "" if slash else "an id is suite/name, e.g. gymnax/CartPole-v1; "
 
 
 def check_installed(id: str) -> None:
     """Raise an InputError that names the extra unless the package of `id` is installed; imports nothing."""
     suite, _, name = id.partition("/")
+    for package, extra in NEEDED.get(suite, {}).items():
+        if find_spec(package) is None:
+            raise InputError(f"env={id} needs {package}, which is not installed: {install(extra)}")
     module, extra = (
         ("mujoco", "mujoco") if (suite, name in MUJOCO) == ("gymnasium", True) else EXTRAS.get(suite, ("", ""))
     )
     if module and find_spec(module) is None:
-        remedy = f"pip install 'benchback[{extra}]', where there is a wheel for this platform"
+        remedy = f"{install(extra)}, where there is a wheel for this platform"
         raise InputError(f"env={id} needs {module}, which is not installed: {remedy}")
 
 
@@ -88,7 +99,7 @@ def _suite(suite: str) -> Any:
         if suite not in EXTRAS:
             raise
         module, extra = EXTRAS[suite]
-        remedy = f"pip install --force-reinstall 'benchback[{extra}]', or choose another suite"
+        remedy = f"{install(extra).replace('install', 'install --force-reinstall', 1)}, or choose another suite"
         raise InputError(f"suite {suite} cannot load {module} here ({error}): {remedy}") from None
 
 

@@ -6,7 +6,6 @@ Box observations keep their shape and uint8, float64 becomes float32; Discrete o
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from difflib import get_close_matches
 from functools import cache
 from typing import Any, Literal
 
@@ -18,14 +17,15 @@ from gymnasium.error import DependencyNotInstalled, Error
 from benchback.envs.external import Copies
 from benchback.envs.interface import Box, Discrete
 from benchback.envs.mujoco_warnings import without_mujoco_warnings
-from benchback.errors import InputError
+from benchback.errors import InputError, install, near
 
 
 def check(name: str) -> None:
-    """Raise an InputError that suggests the nearest registered name unless gymnasium has `name`."""
+    """Raise an InputError that suggests a near one unless gymnasium has `name`."""
     if name not in gymnasium.registry:
-        near = get_close_matches(name, list(gymnasium.registry), n=1, cutoff=0)[0]
-        raise InputError(f"env=gymnasium/{name} is not registered; did you mean gymnasium/{near}?")
+        found = near(name, gymnasium.registry)
+        meant = f"did you mean gymnasium/{found}?" if found else "gymnasium.pprint_registry() names them"
+        raise InputError(f"env=gymnasium/{name[:100]} is not registered; {meant}")
 
 
 @cache
@@ -107,7 +107,7 @@ def _made(name: str) -> Iterator[gymnasium.Env]:
             yield _make(name)
     except DependencyNotInstalled as error:
         extra = "mujoco" if "mujoco" in str(error).lower() else None
-        remedy = f"pip install 'benchback[{extra}]'" if extra else "install what it names"
+        remedy = install(extra) if extra else "install what it names"
         raise InputError(f"env=gymnasium/{name} needs a package that is not installed ({error}); {remedy}") from None
     except Error as error:
         raise InputError(f"env=gymnasium/{name} cannot be made: {error}") from None
