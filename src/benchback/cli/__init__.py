@@ -4,41 +4,8 @@ import sys
 from importlib import import_module
 
 from benchback import __version__
+from benchback.cli.help import USAGE
 from benchback.errors import InputError
-
-USAGE = """\
-benchback: which neural-network backend should I build my reinforcement-learning project on?
-
-usage: benchback VERB [options]        benchback VERB --help for the options of one
-
-  train ALGORITHM    train one agent, or many in one program (--seeds, --vary); writes a run folder
-                     (also: train --resume RUN)
-  eval RUN           play a trained agent greedily and print its returns (RUN#17: member 17 of many)
-  play RUN           a video of a trained agent, mp4 or gif
-  tune SPACE         grid and random search over any fields of a run; run it again to continue
-  advise             which backend for a project of so many steps and seeds, measured here and now
-  profile ALGORITHM  where an iteration's time goes: parts, cProfile, the framework's own trace
-  list               algorithms x backends x modes x units, and the environments
-  parity             measure how far each backend is from a float64 oracle
-  peers              the same PPO work in rejax, stable-baselines3, sbx and baselines, interleaved
-  micro              what single operations cost in each backend: forward, collect, update, step
-  scale              throughput and memory over environments, width and threads
-
-  plan STUDY         what a study would run, in which order, and what it would take
-  run STUDY          run a study in isolated processes; run it again to continue
-  status STORE       where a campaign stands
-  list-runs STORE    every attempt; show STORE RUN for one of them with all its samples
-  verify STORE       whether a store can be believed: checksums, ledgers, seeds
-  export STORE       runs and samples as csv, json or parquet
-  report STORE       the verdict as one offline page, with every chart and table as files
-  compare A B        two stores, strata or variants side by side; exit 1 if something got slower
-  import FILE        results of benchback-rl, its tables by its own formulas
-  doctor             whether this machine can measure, and what to change
-  envs time          what a step of each environment costs
-
-exit codes: 0 ok, 1 a claim failed or the doctor says no, 2 wrong usage or input, 3 finished with failed runs,
-            74 input/output error, 130 interrupted
-"""
 
 VERBS = {
     "train": ("training", "train"),
@@ -47,6 +14,7 @@ VERBS = {
     "tune": ("tuning", "tune"),
     "advise": ("advising", "advise"),
     "profile": ("profiling", "profile"),
+    "studies": ("studies", "studies_verb"),
     "list": ("matrix", "list_all"),
     "parity": ("matrix", "parity"),
     "peers": ("workloads", "peers"),

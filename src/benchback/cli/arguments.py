@@ -1,38 +1,167 @@
 """Shared by the verbs: parsing flags, thread counts, caches, and requests to stop."""
 
+import inspect
+import io
 import os
 import re
 import signal
-from collections.abc import Callable
-from itertools import zip_longest
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import redirect_stderr
+from dataclasses import fields, is_dataclass
+from itertools import takewhile, zip_longest
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, get_origin
 
-from benchback.errors import InputError
+from benchback.cli.help import example
+from benchback.errors import InputError, near
 
 
 def parse(flags: Any, arguments: list[str], verb: str, default: Any = None) -> Any:
-    """Command-line arguments as an instance of the dataclass `flags`."""
+    """Command-line arguments as an instance of the dataclass `flags`; an InputError where they are not understood."""
     import tyro
 
+    known = options_of(flags, default)
+    check_given_once(known, arguments)
     options = {"prog": f"benchback {verb}", "args": arguments, "config": (tyro.conf.OmitArgPrefixes,)}
-    return tyro.cli(flags, **options) if default is None else tyro.cli(flags, default=default, **options)
+    options |= {"description": description(flags, verb), "registry": numbers(), "return_unknown_args": True}
+    said = io.StringIO()
+    try:
+        with redirect_stderr(said):
+            found, unknown = tyro.cli(flags, **options | ({} if default is None else {"default": default}))
+    except SystemExit as stop:
+        if not stop.code:
+            raise
+        raise InputError(f"{complaint(said.getvalue())}; see benchback {verb} --help") from None
+    if unknown:
+        raise InputError(unknown_text(unknown, known, verb))
+    return found
+
+
+def options_of(flags: Any, default: Any) -> dict[str, bool]:
+    """Every option of the dataclass `flags` and of those in it -> whether it may be given more than once."""
+    found: dict[str, bool] = {}
+    for place in fields(default or get_origin(flags) or flags):
+        value = getattr(default, place.name, None)
+        if is_dataclass(value):
+            found |= options_of(type(value), value)
+            continue
+        notes = getattr(place.type, "__metadata__", ())
+        name = next((note.name for note in notes if getattr(note, "name", None)), place.name)
+        found[f"--{name.replace('_', '-')}"] = "append" in str(notes).lower()
+    return found
+
+
+def check_given_once(known: Mapping[str, bool], arguments: Sequence[str]) -> None:
+    """Raise an InputError if an option is given twice: one of the two would be ignored without a word."""
+    given = Counter(x.partition("=")[0].replace("_", "-") for x in arguments if x.startswith("--"))
+    for option, count in given.items():
+        if count > 1 and not known.get(option, True):
+            raise InputError(f"{option} is given {count} times; keep one of them")
+
+
+def description(flags: Any, verb: str) -> str:
+    """What the help of a verb says before its options."""
+    return f"{inspect.getdoc(get_origin(flags) or flags)}\n\nexample: {example(verb)}"
+
+
+def numbers() -> Any:
+    """How tyro reads whole numbers: 1e6 is one of them."""
+    from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
+
+    registry = ConstructorRegistry()
+
+    @registry.primitive_rule
+    def whole(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
+        if info.type is not int:
+            return None
+        return PrimitiveConstructorSpec(
+            nargs=1,
+            metavar="INT",
+            instance_from_str=lambda given: whole_number(given[0]),
+            is_instance=lambda value: isinstance(value, int),
+            str_from_instance=lambda value: [str(value)],
+        )
+
+    return registry
+
+
+def whole_number(text: str) -> int:
+    """The whole number that is written as 1000, 1_000 or 1e3."""
+    try:
+        return int(text)
+    except ValueError:
+        try:
+            number = float(text)
+        except ValueError:
+            raise ValueError(f"{text[:40]!r} is not a whole number") from None
+    if not number.is_integer():
+        raise ValueError(f"{text[:40]} is not a whole number")
+    return int(number)
+
+
+def complaint(said: str) -> str:
+    """The first paragraph of an error in a box, as one line."""
+    lines = [re.sub(r"^[│|]|[│|]$", "", line.strip()).strip() for line in said.splitlines()]
+    text = list(takewhile(lambda line: not re.match(r"[─-]{3,}|[╰└]", line), lines[1:]))
+    words = " ".join(text).rstrip(".")
+    words = re.sub(r"^Error parsing (--[\w-]+): ", r"\1: ", words)
+    return words[:1].lower() + words[1:] if words else "the options are not understood"
+
+
+def unknown_text(unknown: Sequence[str], known: Iterable[str], verb: str) -> str:
+    """Which argument is unknown, and which one is meant."""
+    option = next((x for x in unknown if x.startswith("-")), None)
+    more = f"benchback {verb} --help shows them"
+    if option is None:
+        return f"{unknown[0][:100]!r} is not understood: {verb} takes options only; {more}"
+    found = near(option.partition("=")[0], known)
+    return f"{option[:100]} is not an option of {verb}; " + (f"did you mean {found}?" if found else more)
 
 
 def positional(arguments: list[str], verb: str, what: str) -> tuple[str, list[str]]:
     """The leading positional argument and the rest."""
-    if not arguments or arguments[0].startswith("-"):
-        raise InputError(f"{verb} needs {what}; see benchback {verb} --help")
+    if not arguments or arguments[0].startswith("-") or not arguments[0]:
+        raise InputError(f"{verb} needs {what} first, e.g. {example(verb)}")
     return arguments[0], arguments[1:]
 
 
 def parse_named(flags: Any, arguments: list[str], verb: str, placeholder: str, what: str) -> tuple[str, Any]:
     """The leading positional argument, and the flags after it; `what` describes it in the error when it is missing."""
-    if arguments and arguments[0] in ("-h", "--help"):
-        parse(flags, arguments, f"{verb} {placeholder}")
+    if asks_for_help(arguments):
+        parse(flags, ["--help"], f"{verb} {placeholder}")
     name, rest = positional(arguments, verb, what)
     return name, parse(flags, rest, f"{verb} {placeholder}")
+
+
+def leading(arguments: list[str]) -> tuple[str | None, list[str]]:
+    """The leading positional argument, if there is one, and the rest."""
+    given = bool(arguments) and not arguments[0].startswith("-")
+    return (arguments[0], arguments[1:]) if given else (None, arguments)
+
+
+def asks_for_help(arguments: Sequence[str]) -> bool:
+    """Whether the help of a verb is asked for before its positional arguments are given."""
+    return any(x in ("-h", "--help") for x in arguments[:1])
+
+
+def with_config(fields: Mapping[str, Any], given: str | Path | None, named: str | None) -> dict[str, Any]:
+    """The fields of a run, replaced by those in a YAML file if one is given.
+
+    `named` is the algorithm that the command line names; a file of another one is refused.
+    """
+    from benchback.training.run_dir import read_config
+
+    if given is None:
+        return dict(fields)
+    content = read_config(Path(given))
+    if named is not None and content.get("algorithm", named) != named:
+        raise InputError(
+            f"--config {given} is of algorithm {str(content['algorithm'])[:40]} and the command line says {named}; "
+            "leave one of them out"
+        )
+    return {**fields, **content}
 
 
 def limit_threads(threads: int) -> None:

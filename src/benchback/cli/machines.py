@@ -9,7 +9,8 @@ from typing import Any
 
 from rich.console import Console
 
-from benchback.cli.arguments import limit_threads, parse
+from benchback.cli.arguments import asks_for_help, limit_threads, parse
+from benchback.cli.help import example
 from benchback.cli.tables import measuring, table
 from benchback.errors import InputError
 from benchback.measure import machine
@@ -57,8 +58,10 @@ def environments(arguments: list[str]) -> int:
     from benchback.measure.store import open_store
     from benchback.measure.study import load
 
+    if asks_for_help(arguments):
+        parse(EnvsFlags, arguments, "envs time")
     if not arguments or arguments[0] != "time":
-        raise InputError("envs knows one thing to do: envs time; `benchback list` shows the environments")
+        raise InputError(f"envs knows one thing to do, e.g. {example('envs')}; `benchback list` shows the environments")
     flags = parse(EnvsFlags, arguments[1:], "envs time")
     with nullcontext() if flags.store is None else open_store(flags.store) as store:
         cells = store.cells().values() if store else load("backends").cells

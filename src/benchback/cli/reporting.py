@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from rich.console import Console
 from rich.markup import escape
 
-from benchback.cli.arguments import parse, parse_named
+from benchback.cli.arguments import asks_for_help, parse, parse_named
+from benchback.cli.help import example
 from benchback.cli.tables import jsonable, table
 from benchback.errors import InputError
 
@@ -73,7 +74,7 @@ def report(arguments: list[str]) -> int:
     from benchback.measure.store import open_store
     from benchback.report.render import render
 
-    name, flags = parse_named(ReportFlags, arguments, "report", "STORE", "a store, e.g. runs/smoke.sqlite")
+    name, flags = parse_named(ReportFlags, arguments, "report", "STORE", "a store")
     path = Path(name)
     with open_store(path, readonly=True) as store:
         if print_workload(store, flags.json):
@@ -91,10 +92,10 @@ def report(arguments: list[str]) -> int:
 def compare(arguments: list[str]) -> int:
     from benchback.analysis.compare import compare, side
 
-    if arguments and arguments[0] in ("-h", "--help"):
+    if asks_for_help(arguments):
         parse(CompareFlags, arguments, "compare A B")
-    if len(arguments) < 2 or arguments[1].startswith("-"):
-        raise InputError("compare needs two stores, e.g. compare runs/before.sqlite runs/after.sqlite")
+    if len(arguments) < 2 or any(x.startswith("-") for x in arguments[:2]):
+        raise InputError(f"compare needs two stores first, e.g. {example('compare')}")
     flags = parse(CompareFlags, arguments[2:], "compare A B")
     if not 0 < flags.margin < 1:
         raise InputError(f"margin={flags.margin:g} must be between 0 and 1, e.g. 0.02")
@@ -106,7 +107,7 @@ def compare(arguments: list[str]) -> int:
 def import_results(arguments: list[str]) -> int:
     from benchback.analysis import imported
 
-    name, flags = parse_named(ImportFlags, arguments, "import", "FILE", "a file, e.g. results.parquet")
+    name, flags = parse_named(ImportFlags, arguments, "import", "FILE", "a file")
     runs = imported.read_cache(Path(name))
     print_imported(runs, imported.speedups(runs), imported.machines(runs), imported.modes(runs), flags.json)
     if flags.out is not None:

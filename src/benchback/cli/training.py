@@ -16,7 +16,16 @@ import tyro
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
-from benchback.cli.arguments import keep_programs, limit_threads, on_interrupt, parse, positional, value_of
+from benchback.cli.arguments import (
+    keep_programs,
+    leading,
+    limit_threads,
+    on_interrupt,
+    parse,
+    parse_named,
+    value_of,
+    with_config,
+)
 from benchback.cli.tables import jsonable
 from benchback.errors import InputError
 from benchback.runs import Run
@@ -104,23 +113,21 @@ class PlayFlags:
 def train(arguments: list[str]) -> int:
     from benchback import registry
     from benchback.cli import populations
-    from benchback.training import run_dir
 
-    algorithm = registry.DEFAULT_ALGORITHM
-    if arguments and not arguments[0].startswith("-"):
-        algorithm, arguments = arguments[0], arguments[1:]
-    fields: dict[str, Any] = {"algorithm": algorithm}
+    named, arguments = leading(arguments)
+    fields: dict[str, Any] = {"algorithm": named or registry.DEFAULT_ALGORITHM}
     origin = None
     if resumed := value_of("--resume", arguments):
         origin = populations.opened(resumed)
         fields = origin.checkpoint.run | (
             {"mode": "best", "gradients": "framework"} if value_of("--backend", arguments) else {}
         )
-    if given := value_of("--config", arguments):
-        fields |= run_dir.read_config(Path(given))
+        if named not in (None, fields["algorithm"]):
+            raise InputError(f"{resumed} is a run of {fields['algorithm']}, not of {named}; leave {named} out")
+    fields = with_config(fields, value_of("--config", arguments), fields["algorithm"] if origin else named)
     default = TrainFlags(run=Run.from_dict(fields))
     flags_type = TrainFlags[Run[registry.config(fields["algorithm"])]]
-    flags = parse(flags_type, arguments, f"train {algorithm}", default)
+    flags = parse(flags_type, arguments, f"train {fields['algorithm']}", default)
     asked = populations.asked_for(flags, origin)
     limit_threads(flags.threads)
     if flags.compile_cache:
@@ -158,10 +165,7 @@ def evaluate(arguments: list[str]) -> int:
     from benchback.population.folder import open_any
     from benchback.training.evaluate import evaluate
 
-    if arguments and arguments[0] in ("-h", "--help"):
-        parse(EvalFlags, arguments, "eval RUN")
-    path, rest = positional(arguments, "eval", "a run folder")
-    flags = parse(EvalFlags, rest, "eval RUN")
+    path, flags = parse_named(EvalFlags, arguments, "eval", "RUN", "a run folder")
     if flags.episodes < 1:
         raise InputError(f"episodes={flags.episodes} must be at least 1")
     limit_threads(flags.threads)
@@ -178,10 +182,7 @@ def play(arguments: list[str]) -> int:
     from benchback.population.folder import open_any
     from benchback.tools.play import record
 
-    if arguments and arguments[0] in ("-h", "--help"):
-        parse(PlayFlags, arguments, "play RUN")
-    path, rest = positional(arguments, "play", "a run folder")
-    flags = parse(PlayFlags, rest, "play RUN")
+    path, flags = parse_named(PlayFlags, arguments, "play", "RUN", "a run folder")
     for name in ("episodes", "max_steps"):
         if getattr(flags, name) < 1:
             raise InputError(f"{name}={getattr(flags, name)} must be at least 1")

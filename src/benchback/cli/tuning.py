@@ -10,7 +10,7 @@ import tyro
 from rich.console import Console
 from rich.markup import escape
 
-from benchback.cli.arguments import on_stop, parse, positional, value_of
+from benchback.cli.arguments import on_stop, parse, positional, value_of, with_config
 from benchback.cli.running import FAILED_RUNS
 from benchback.cli.tables import table
 from benchback.errors import InputError
@@ -86,7 +86,6 @@ def chosen_space(arguments: list[str]) -> tuple[Any, TuneFlags]:
     from benchback import registry
     from benchback.runs import Run
     from benchback.tools.tune import space as spaces
-    from benchback.training import run_dir
 
     if arguments and arguments[0] in ("-h", "--help"):
         arguments = [registry.DEFAULT_ALGORITHM, *arguments]
@@ -94,9 +93,7 @@ def chosen_space(arguments: list[str]) -> tuple[Any, TuneFlags]:
     name, rest = positional(arguments, "tune", known)
     by_flags = name in registry.ALGORITHMS
     space = spaces.Space(name, {"algorithm": name}) if by_flags else spaces.load(name)
-    fields = dict(space.base)
-    if given := value_of("--config", rest):
-        fields |= run_dir.read_config(Path(given)) | {"algorithm": fields["algorithm"]}
+    fields = with_config(space.base, value_of("--config", rest), space.base["algorithm"])
     default = TuneFlags(run=Run.from_dict(fields), points=space.points, seeds=space.seeds)
     flags_type = TuneFlags[Run[registry.config(fields["algorithm"])]]
     flags = parse(flags_type, rest, f"tune {name}", default)
