@@ -11,7 +11,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Literal
 
-from benchback import errors
+from benchback import envs, errors
 from benchback.agent import Agent, Backend, Gradients
 from benchback.errors import InputError, install
 
@@ -92,6 +92,9 @@ BACKENDS = {
 
 NEEDED = {"jax": ("jax", "optax"), "torch": ("torch",)}
 """Family -> the packages that all its backends need; the extra of this package that installs them has its name."""
+OTHER_EXTRAS = {"jaxlib": "jax", "chex": "jax", "imageio_ffmpeg": "play", "pygame": "play", "mujoco": "mujoco"}
+OTHER_EXTRAS |= {name: name for name in ("tensorboard", "wandb", "mlflow", "optuna")}
+"""Further modules that are imported when they are needed -> their extras."""
 DEFAULT_ALGORITHM, DEFAULT_BACKEND = "ppo", "linen"
 
 
@@ -166,6 +169,14 @@ def check_installed(backend: str) -> None:
     for module in dict.fromkeys((*NEEDED[spec.family], spec.module.partition(".")[0])):
         if find_spec(module) is None:
             raise InputError(f"backend={backend} needs {module}, which is not installed: {install(spec.family)}")
+
+
+def extra_of(module: str) -> str | None:
+    """The extra of this package that installs a module; None for one that no extra has."""
+    found = {spec.module: spec.family for spec in BACKENDS.values()}
+    found |= {name: family for family, names in NEEDED.items() for name in names}
+    found |= {name: extra for needed in envs.NEEDED.values() for name, extra in needed.items()}
+    return (found | dict(envs.EXTRAS.values()) | OTHER_EXTRAS).get(module.partition(".")[0])
 
 
 def load(algorithm: str, backend: str, gradients: Gradients = "framework") -> tuple[Callable[..., Agent], Backend]:

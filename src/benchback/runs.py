@@ -137,6 +137,20 @@ def environment(run: Run, num_envs: int) -> envs.Env:
     return env
 
 
+def whole_number(text: str) -> int:
+    """The whole number that is written as 1000, 1_000 or 1e3; ValueError for anything else."""
+    try:
+        return int(text)
+    except ValueError:
+        try:
+            number = float(text)
+        except ValueError:
+            raise ValueError(f"{text[:40]!r} is not a whole number") from None
+    if not number.is_integer():
+        raise ValueError(f"{text[:40]} is not a whole number")
+    return int(number)
+
+
 def typed(field: Field, value: Any) -> Any:
     """`value` converted to the type of a dataclass field (list to tuple, int to float); InputError if impossible."""
     choices = get_args(field.type)
@@ -150,8 +164,9 @@ def typed(field: Field, value: Any) -> Any:
     if kind is int and type(value) is float and value.is_integer():
         return int(value)
     if not (isinstance(value, kind) if kind is Mapping else type(value) is kind):
-        example = "" if field.default in (MISSING, None) else f", e.g. {field.default!r}"
-        raise InputError(f"{field.name}={value!a:.80} must be of type {kind.__name__}{example}")
+        example = "" if field.default in (MISSING, None, ()) else f", e.g. {field.default!r}"
+        name = {tuple: "list, e.g. [64, 64]", Mapping: "mapping"}.get(kind, kind.__name__)
+        raise InputError(f"{field.name}={value!a:.80} must be of type {name}{example}")
     if get_origin(field.type) is Literal and value not in choices:
         raise InputError(f"{field.name}={value} is unknown; {hint(value, choices)}")
     return value
@@ -159,7 +174,7 @@ def typed(field: Field, value: Any) -> Any:
 
 def _element(field: Field, value: Any) -> Any:
     """An element of a tuple, a whole number where the field has those."""
-    kind = next((x for x in get_args(field.type) if x in (int, float, str)), object)
+    kind = next((kind for kind in (int, float, str) if f"tuple[{kind.__name__}" in str(field.type)), object)
     if kind is int and type(value) is float and value.is_integer():
         return int(value)
     if kind is not object and type(value) is not kind:

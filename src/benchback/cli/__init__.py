@@ -1,11 +1,13 @@
 """The command line: each verb with its printing. Frameworks are imported by the verbs that need them."""
 
+import shutil
 import sys
+import textwrap
 from importlib import import_module
 
 from benchback import __version__
 from benchback.cli.help import USAGE
-from benchback.errors import InputError
+from benchback.errors import InputError, install
 
 VERBS = {
     "train": ("training", "train"),
@@ -53,6 +55,8 @@ def main() -> None:
         sys.exit(getattr(import_module(f"benchback.cli.{module}"), function)(arguments[1:]))
     except InputError as error:
         fail(str(error), 2)
+    except ModuleNotFoundError as error:
+        fail(missing(error), 2)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(74)
@@ -60,10 +64,33 @@ def main() -> None:
         fail(": ".join(filter(None, (str(error.filename or ""), error.strerror or str(error)))), 74)
     except KeyboardInterrupt as stop:
         fail(str(stop) or "interrupted", 130, "")
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        fail("there is not enough memory for this; choose fewer environments, members or steps, or a smaller model", 2)
+
+
+def missing(error: ModuleNotFoundError) -> str:
+    """What to install; an error of our own keeps its traceback."""
+    from benchback.registry import extra_of
+
+    extra = extra_of(error.name or "")
+    if extra is None:
+        raise error
+    return f"{error.name} is needed and not installed: {install(extra)}"
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether NumPy, XLA or torch could not get the memory that it was asked for."""
+    words = ("RESOURCE_EXHAUSTED", "DefaultCPUAllocator", "out of memory")
+    return isinstance(error, MemoryError) or any(word in str(error) for word in words)
 
 
 def fail(message: str, code: int, label: str = "error: ") -> None:
     """Exit with one line, escaped: names given by the user may hold any character."""
     shown = "".join(x if x.isprintable() else ascii(x)[1:-1] for x in message)
-    print(f"benchback: {label}{shown if len(shown) <= 2000 else shown[:1997] + '...'}", file=sys.stderr)
+    line = f"benchback: {label}{shown if len(shown) <= 2000 else shown[:1997] + '...'}"
+    if sys.stderr.isatty():
+        line = textwrap.fill(line, shutil.get_terminal_size().columns, break_long_words=False, break_on_hyphens=False)
+    print(line, file=sys.stderr)
     sys.exit(code)

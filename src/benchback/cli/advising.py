@@ -64,6 +64,8 @@ def advise(arguments: list[str]) -> int:
     from benchback.training.checkpoint import write_atomically
 
     flags = parse(AdviseFlags, arguments, "advise")
+    if flags.out:
+        check_page(flags.out)
     question, budget_s = question_of(flags), seconds_of(flags.budget)
     stop = on_stop()
     with trials() as run_trial, watching() as progress:
@@ -77,6 +79,17 @@ def advise(arguments: list[str]) -> int:
     if flags.out and not flags.json:
         print(f"open: {flags.out}")
     return 130 if answer.interrupted else 0
+
+
+def check_page(out: Path) -> None:
+    """Raise an InputError unless the page can be written; one of an earlier answer is replaced, nothing else."""
+    from benchback.training.outputs import check_writable
+
+    if out.is_dir():
+        raise InputError(f"{out} is a folder; give the name of a page with --out, e.g. {out / 'advice.html'}")
+    if out.exists() and b"<title>benchback" not in out.read_bytes()[:2000]:
+        raise InputError(f"{out} exists and is not a page of advise; choose another --out")
+    check_writable(out)
 
 
 def question_of(flags: AdviseFlags) -> "Question":

@@ -8,8 +8,8 @@ import signal
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import redirect_stderr
-from dataclasses import fields, is_dataclass
-from itertools import takewhile, zip_longest
+from dataclasses import dataclass, fields, is_dataclass
+from itertools import dropwhile, takewhile, zip_longest
 from pathlib import Path
 from types import FrameType
 from typing import Any, get_origin
@@ -23,7 +23,7 @@ def parse(flags: Any, arguments: list[str], verb: str, default: Any = None) -> A
     import tyro
 
     known = options_of(flags, default)
-    check_given_once(known, arguments)
+    check_options(known, arguments)
     options = {"prog": f"benchback {verb}", "args": arguments, "config": (tyro.conf.OmitArgPrefixes,)}
     options |= {"description": description(flags, verb), "registry": numbers(), "return_unknown_args": True}
     said = io.StringIO()
@@ -39,9 +39,19 @@ def parse(flags: Any, arguments: list[str], verb: str, default: Any = None) -> A
     return found
 
 
-def options_of(flags: Any, default: Any) -> dict[str, bool]:
-    """Every option of the dataclass `flags` and of those in it -> whether it may be given more than once."""
-    found: dict[str, bool] = {}
+@dataclass(frozen=True)
+class Option:
+    """What has to be known of an option before the command line is parsed."""
+
+    repeats: bool
+    """Whether it may be given more than once."""
+    many: bool
+    """Whether it takes any number of values."""
+
+
+def options_of(flags: Any, default: Any) -> dict[str, Option]:
+    """Every option of the dataclass `flags` and of those in it."""
+    found: dict[str, Option] = {}
     for place in fields(default or get_origin(flags) or flags):
         value = getattr(default, place.name, None)
         if is_dataclass(value):
@@ -49,16 +59,27 @@ def options_of(flags: Any, default: Any) -> dict[str, bool]:
             continue
         notes = getattr(place.type, "__metadata__", ())
         name = next((note.name for note in notes if getattr(note, "name", None)), place.name)
-        found[f"--{name.replace('_', '-')}"] = "append" in str(notes).lower()
+        repeats = "append" in str(notes).lower()
+        found[f"--{name.replace('_', '-')}"] = Option(repeats, get_origin(place.type) is tuple and not repeats)
     return found
 
 
-def check_given_once(known: Mapping[str, bool], arguments: Sequence[str]) -> None:
-    """Raise an InputError if an option is given twice: one of the two would be ignored without a word."""
-    given = Counter(x.partition("=")[0].replace("_", "-") for x in arguments if x.startswith("--"))
+def check_options(known: Mapping[str, Option], arguments: Sequence[str]) -> None:
+    """Raise an InputError if an option is given twice, or without values: it would be ignored without a word."""
+    given = Counter(_option(x) for x in arguments if x.startswith("--"))
     for option, count in given.items():
-        if count > 1 and not known.get(option, True):
+        if count > 1 and option in known and not known[option].repeats:
             raise InputError(f"{option} is given {count} times; keep one of them")
+    for option, following in zip_longest(arguments, arguments[1:], fillvalue="--"):
+        name = _option(option)
+        alone = option.startswith("--") and "=" not in option and following.startswith("--")
+        if alone and name in known and known[name].many:
+            raise InputError(f"{name} needs at least one value; leave it out for the default")
+
+
+def _option(argument: str) -> str:
+    """`--num-envs` of `--num_envs=4`."""
+    return argument.partition("=")[0].replace("_", "-")
 
 
 def description(flags: Any, verb: str) -> str:
@@ -69,6 +90,8 @@ def description(flags: Any, verb: str) -> str:
 def numbers() -> Any:
     """How tyro reads whole numbers: 1e6 is one of them."""
     from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
+
+    from benchback.runs import whole_number
 
     registry = ConstructorRegistry()
 
@@ -87,24 +110,16 @@ def numbers() -> Any:
     return registry
 
 
-def whole_number(text: str) -> int:
-    """The whole number that is written as 1000, 1_000 or 1e3."""
-    try:
-        return int(text)
-    except ValueError:
-        try:
-            number = float(text)
-        except ValueError:
-            raise ValueError(f"{text[:40]!r} is not a whole number") from None
-    if not number.is_integer():
-        raise ValueError(f"{text[:40]} is not a whole number")
-    return int(number)
+def has_words(line: str) -> bool:
+    """Whether a line is more than a ruler."""
+    return bool(re.search(r"\w", line))
 
 
 def complaint(said: str) -> str:
     """The first paragraph of an error in a box, as one line."""
-    lines = [re.sub(r"^[│|]|[│|]$", "", line.strip()).strip() for line in said.splitlines()]
-    text = list(takewhile(lambda line: not re.match(r"[─-]{3,}|[╰└]", line), lines[1:]))
+    lines = [line.strip(" │|") for line in re.sub(r"\x1b\[[0-9;]*m", "", said).splitlines()]
+    # The title, a ruler where the box cannot be drawn, the paragraph, a ruler.
+    text = takewhile(has_words, dropwhile(lambda line: not has_words(line), lines[1:]))
     words = " ".join(text).rstrip(".")
     words = re.sub(r"^Error parsing (--[\w-]+): ", r"\1: ", words)
     return words[:1].lower() + words[1:] if words else "the options are not understood"
@@ -164,10 +179,21 @@ def with_config(fields: Mapping[str, Any], given: str | Path | None, named: str 
     return {**fields, **content}
 
 
+def check_seed(seed: int) -> None:
+    """Raise an InputError unless every random generator takes the seed."""
+    if not 0 <= seed < 2**32:
+        raise InputError(f"seed={seed} must lie between 0 and {2**32 - 1}")
+
+
+MOST_THREADS = 1024
+
+
 def limit_threads(threads: int) -> None:
     """Set the thread count of every library, before any of them is imported."""
     if threads < 1:
         raise InputError(f"threads={threads} must be at least 1")
+    if threads > MOST_THREADS:
+        raise InputError(f"threads={threads} are too many; this machine has {os.cpu_count()} processors")
     # XLA's CPU client sizes its thread pool by NPROC.
     for name in ("NPROC", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = str(threads)

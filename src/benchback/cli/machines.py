@@ -15,6 +15,9 @@ from benchback.cli.tables import measuring, table
 from benchback.errors import InputError
 from benchback.measure import machine
 
+LONGEST_S = 86400.0
+"""Longest examination of the machine."""
+
 
 @dataclass(frozen=True)
 class DoctorFlags:
@@ -44,8 +47,8 @@ def doctor(arguments: list[str]) -> int:
     from benchback.measure.doctor import examine
 
     flags = parse(DoctorFlags, arguments, "doctor")
-    if flags.seconds <= 0:
-        raise InputError(f"seconds={flags.seconds:g} must be positive")
+    if not 0 < flags.seconds <= LONGEST_S:
+        raise InputError(f"seconds={flags.seconds:g} must be greater than 0 and at most {LONGEST_S:g}, e.g. 60")
     with measuring() as progress:
         found = examine(flags.seconds, progress)
     print_examination(found, flags.json)

@@ -45,7 +45,9 @@ def profile(arguments: list[str]) -> int:
     from benchback.tools.profile import ProfilePlan, default_out, profile
 
     named, arguments = leading(arguments)
-    fields = with_config({"algorithm": named or registry.DEFAULT_ALGORITHM}, value_of("--config", arguments), named)
+    fields = with_config(
+        {"algorithm": registry.DEFAULT_ALGORITHM if named is None else named}, value_of("--config", arguments), named
+    )
     default = ProfileFlags(run=Run.from_dict(fields))
     flags_type = ProfileFlags[Run[registry.config(fields["algorithm"])]]
     flags = parse(flags_type, arguments, f"profile {fields['algorithm']}", default)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rich.console import Console
 from rich.markup import escape
 
-from benchback.cli.arguments import asks_for_help, parse, parse_named
+from benchback.cli.arguments import asks_for_help, check_seed, parse, parse_named
 from benchback.cli.help import example
 from benchback.cli.tables import jsonable, table
 from benchback.errors import InputError
@@ -75,6 +75,7 @@ def report(arguments: list[str]) -> int:
     from benchback.report.render import render
 
     name, flags = parse_named(ReportFlags, arguments, "report", "STORE", "a store")
+    check_seed(flags.seed)
     path = Path(name)
     with open_store(path, readonly=True) as store:
         if print_workload(store, flags.json):

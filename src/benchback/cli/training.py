@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
 from benchback.cli.arguments import (
+    check_seed,
     keep_programs,
     leading,
     limit_threads,
@@ -115,7 +116,7 @@ def train(arguments: list[str]) -> int:
     from benchback.cli import populations
 
     named, arguments = leading(arguments)
-    fields: dict[str, Any] = {"algorithm": named or registry.DEFAULT_ALGORITHM}
+    fields: dict[str, Any] = {"algorithm": registry.DEFAULT_ALGORITHM if named is None else named}
     origin = None
     if resumed := value_of("--resume", arguments):
         origin = populations.opened(resumed)
@@ -168,6 +169,7 @@ def evaluate(arguments: list[str]) -> int:
     path, flags = parse_named(EvalFlags, arguments, "eval", "RUN", "a run folder")
     if flags.episodes < 1:
         raise InputError(f"episodes={flags.episodes} must be at least 1")
+    check_seed(flags.seed)
     limit_threads(flags.threads)
     _, _, checkpoint = open_any(path)
     run = Run.from_dict(checkpoint.run)
@@ -186,6 +188,7 @@ def play(arguments: list[str]) -> int:
     for name in ("episodes", "max_steps"):
         if getattr(flags, name) < 1:
             raise InputError(f"{name}={getattr(flags, name)} must be at least 1")
+    check_seed(flags.seed)
     if flags.fps is not None and not 0 < flags.fps <= 1000:
         raise InputError(f"fps={flags.fps:g} must be greater than 0 and at most 1000")
     limit_threads(flags.threads)

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from benchback.cli.arguments import on_stop, parse, positional, value_of, with_config
-from benchback.cli.running import FAILED_RUNS
+from benchback.cli.running import FAILED_RUNS, check_runnable
 from benchback.cli.tables import table
 from benchback.errors import InputError
 
@@ -66,6 +66,7 @@ def tune(arguments: list[str]) -> int:
     space, flags = chosen_space(arguments)
     seed = flags.run.seed
     tuning = search.study_of(space, seed, scale=flags.scale, threads=flags.threads, timeout_s=flags.timeout_s)
+    check_runnable(tuning)
     out = flags.out or Path("runs") / tuning.name
     called = result.labels(tuning)
     with search.open_tuning(out, tuning, seed, new_stratum=flags.new_stratum) as store:

@@ -31,6 +31,7 @@ __all__ = [
     "EXTERNAL",
     "EXTRAS",
     "GYMNAX",
+    "NEEDED",
     "PROBES",
     "SUITES",
     "TORCH",
@@ -72,7 +73,8 @@ def _meant(id: str) -> str:
     """A question with the environment that is meant, if one is near; its suite may have been left out."""
     suite, slash, name = id.rpartition("/")
     known = [x for x in ids() if x.startswith(f"{suite}/")] or ids()
-    found = near(id, known) or near(name, dict.fromkeys(x.partition("/")[2] for x in known))
+    names = list(dict.fromkeys(x.partition("/")[2] for x in known))
+    found = (slash and near(id, known)) or near(name, names)
     whole = next((x for x in known if x in (found, f"gymnax/{found}") or x.endswith(f"/{found}")), None)
     return f"did you mean {whole}? " if whole else "" if slash else "an id is suite/name, e.g. gymnax/CartPole-v1; "
 

@@ -24,7 +24,7 @@ def check_writable(out: Path, option: str = "--out") -> None:
     """Raise an InputError unless a new file or folder can be created at `out`; leaves nothing behind."""
     if not str(out).strip() or "\0" in str(out):
         raise InputError(f"{option} {str(out)!r} is not a path; give one, e.g. {option} out")
-    folder = next(x for x in out.absolute().parents if os.path.lexists(x))
+    folder = next(x for x in out.resolve().parents if os.path.lexists(x))
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder; choose another {option}")
     if any(len(os.fsencode(part)) > LONGEST_NAME for part in out.parts):

@@ -15,7 +15,7 @@ from benchback import registry
 from benchback.errors import InputError, hint
 from benchback.measure.study_checks import NAME
 from benchback.population.ranges import Range, parse_range
-from benchback.runs import Run
+from benchback.runs import Run, whole_number
 from benchback.training.run_dir import read_config
 
 FOLDER = Path(__file__).parent / "spaces"
@@ -178,10 +178,10 @@ def _parsed(field: Field, value: Any) -> Any:
     text = value.strip()
     try:
         if kind is tuple:
-            return [int(width) for width in text.split("x")]
+            return [whole_number(width) for width in text.split("x")]
         if kind is bool:
             return {"true": True, "false": False}[text.lower()]
-        return kind(text)
+        return whole_number(text) if kind is int else kind(text)
     except (KeyError, ValueError):
         example = "64x64" if kind is tuple else "true" if kind is bool else field.default
         raise InputError(f"{field.name}={text[:60]} must be of type {kind.__name__}, e.g. {example}") from None
