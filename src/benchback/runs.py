@@ -109,7 +109,8 @@ class Run(Generic[Config]):
     @classmethod
     def from_dict(cls, flat: dict[str, Any]) -> "Run":
         """The run with these fields; InputError suggests the name that an unknown one means."""
-        algorithm = flat.get("algorithm", registry.DEFAULT_ALGORITHM)
+        named = flat.get("algorithm", registry.DEFAULT_ALGORITHM)
+        algorithm = registry.choose("algorithm", named, registry.ALGORITHMS)
         flat = {name: x for name, x in flat.items() if name != "algorithm"}
         config_class = registry.config(algorithm)
         flat = {"env": registry.ALGORITHMS[algorithm].env} | flat

@@ -137,7 +137,7 @@ def print_comparison(found: "Compared", before: str, after: str, as_json: bool) 
         summary |= {"changed": found.changed, "rows": [jsonable(row) for row in rows], "spans": spans(found.rows)}
         print(json.dumps(summary, indent=2))
         return
-    columns = ("variant", "env", "model", "timing", "metric", "before s", "after s", "times as long")
+    columns = ("variant", "env, model, timing", "metric", "before s", "after s", "times as long")
     lines = [_comparison_line(row) for row in rows[:MOST_ROWS]]
     Console().print(table("after against before, regressions first", columns, lines))
     if len(rows) > MOST_ROWS:
@@ -156,7 +156,7 @@ def print_comparison(found: "Compared", before: str, after: str, as_json: bool) 
 def _comparison_line(row: Mapping[str, Any]) -> tuple[str, ...]:
     text = escape(row["text"] or row["reason"])
     seconds = ("-" if row[name] is None else f"{row[name]:.4g}" for name in ("before_s", "after_s"))
-    words = (row["name"], row["env"], row["model"], row["timing"], row["figure"])
+    words = (row["name"], f"{row['env']} {row['model']} {row['timing']}", row["figure"])
     return (*map(escape, words), *seconds, f"[red]{text}[/red]" if row["regression"] else text)
 
 

@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from benchback.cli.arguments import asks_for_help, parse, parse_named
 from benchback.cli.help import example
-from benchback.cli.tables import table
+from benchback.cli.tables import short_envs, table
 from benchback.errors import InputError
 from benchback.measure.store import Store, open_store
 
@@ -143,28 +143,43 @@ def print_runs(store: Store, as_json: bool) -> None:
         print(json.dumps(rows, indent=2))
         return
     columns = ("run", "try", "env", "variant", "outcome", "seconds", "tags")
+    suite, names = short_envs([r["env"] for r in rows])
     cells_of = [
         (
-            r["slot"],
+            run,
             str(r["attempt"]),
-            r["env"],
+            env,
             r["variant"],
             r["outcome"],
             f"{r['duration_s']:.1f}",
             " ".join(r["tags"]),
         )
-        for r in rows
+        for r, run, env in zip(rows, short_slots([r["slot"] for r in rows]), names, strict=True)
     ]
     console = Console()
-    console.print(table(str(store.path), columns, [tuple(map(escape, cells)) for cells in cells_of]))
+    title = f"{store.path}" + (f", environments of {suite}" if suite else "")
+    console.print(table(escape(title), columns, [tuple(map(escape, cells)) for cells in cells_of]))
     for row in rows:
         if row["detail"]:
             console.print(f"{row['slot']} try {row['attempt']}: {row['detail']}", markup=False, highlight=False)
 
 
+def short_slots(slots: Sequence[str]) -> list[str]:
+    """Names of slots with as many characters of their cells as tell them apart, 8 at least."""
+    cells = {slot.partition("/")[0] for slot in slots}
+    length = next(n for n in range(8, 100) if len({cell[:n] for cell in cells}) == len(cells))
+    return [f"{slot.partition('/')[0][:length]}/{slot.partition('/')[2]}" for slot in slots]
+
+
+def is_meant(slot: str, beginning: str) -> bool:
+    """Whether a name, its beginning, or the beginning of its cell with its block, is that of the slot."""
+    cell, slash, block = beginning.partition("/")
+    return slot.startswith(beginning) or (bool(slash) and slot.startswith(cell) and slot.partition("/")[2] == block)
+
+
 def tried_slot(store: Store, beginning: str) -> str:
     """The slot with attempts whose name is `beginning`, or the only one whose name begins so."""
-    begun = [slot.id for slot in store.slots() if beginning and slot.id.startswith(beginning)]
+    begun = [slot.id for slot in store.slots() if beginning and is_meant(slot.id, beginning)]
     found = [slot for slot in begun if any(True for _ in store.attempts(slot))]
     if beginning in found or len(found) == 1:
         return beginning if beginning in found else found[0]

@@ -125,6 +125,14 @@ def table(title: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]])
     return PlainTable(title, tuple(made))
 
 
+def short_envs(envs: Sequence[str]) -> tuple[str, list[str]]:
+    """The suite that all environments share, for a title, and their names without it; else none, and the ids."""
+    suites = {env.partition("/")[0] for env in envs}
+    if len(suites) != 1 or not all("/" in env for env in envs):
+        return "", list(envs)
+    return f"{suites.pop()}/", [env.partition("/")[2] for env in envs]
+
+
 def jsonable(row: dict[str, Any]) -> dict[str, Any]:
     """The row with NaN, which JSON does not have, as null."""
     return {name: None if isinstance(x, float) and not math.isfinite(x) else x for name, x in row.items()}
