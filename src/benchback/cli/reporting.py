@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rich.console import Console
 from rich.markup import escape
 
+from benchback.analysis.wording import NO_VERDICT
 from benchback.cli.arguments import asks_for_help, check_seed, parse, parse_named
 from benchback.cli.help import example
 from benchback.cli.tables import jsonable, table
@@ -142,6 +143,8 @@ def print_comparison(found: "Compared", before: str, after: str, as_json: bool) 
     Console().print(table("after against before, regressions first", columns, lines))
     if len(rows) > MOST_ROWS:
         print(f"{len(rows) - MOST_ROWS} more rows; --json prints all")
+    for name, reason in dict.fromkeys((row["name"], row["reason"]) for row in rows if row["ratio"] is None):
+        print(f"{name}, {NO_VERDICT}: {reason}")
     for row in spans(found.rows):
         span = f"{row['lowest']:.3f}x" if row["cells"] == 1 else f"{row['lowest']:.3f}x to {row['highest']:.3f}x"
         cells = f"{row['cells']} cell{'s' if row['cells'] > 1 else ''}"
@@ -154,7 +157,8 @@ def print_comparison(found: "Compared", before: str, after: str, as_json: bool) 
 
 
 def _comparison_line(row: Mapping[str, Any]) -> tuple[str, ...]:
-    text = escape(row["text"] or row["reason"])
+    # Why there is no ratio is said below the table: it may be an error with words of any length.
+    text = NO_VERDICT if row["ratio"] is None else escape(row["text"])
     seconds = ("-" if row[name] is None else f"{row[name]:.4g}" for name in ("before_s", "after_s"))
     words = (row["name"], f"{row['env']} {row['model']} {row['timing']}", row["figure"])
     return (*map(escape, words), *seconds, f"[red]{text}[/red]" if row["regression"] else text)

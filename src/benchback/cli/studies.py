@@ -40,12 +40,13 @@ class StudiesFlags:
 def studies_verb(arguments: list[str]) -> int:
     name, rest = leading(arguments)
     flags = parse(StudiesFlags, rest, "studies [STUDY]")
-    chosen = [studies.load(name)] if name is not None else [studies.load(known) for known in studies.names()]
+    if flags.yaml and name is None:
+        raise InputError(f"--yaml prints one study; name it, e.g. studies {studies.names()[-1]} --yaml")
     if flags.fields:
         print(fields_text(), end="")
-    elif flags.yaml and name is None:
-        raise InputError(f"--yaml prints one study; name it, e.g. studies {studies.names()[-1]} --yaml")
-    elif flags.yaml:
+        return 0
+    chosen = [studies.load(known) for known in (studies.names() if name is None else [name])]
+    if flags.yaml:
         print(yaml_text(chosen[0]), end="")
     else:
         print_studies(chosen, flags.json)

@@ -103,14 +103,15 @@ class PlainTable:
 def fitted(columns: Sequence[Column], room: int) -> list[int] | None:
     """Widths that add up to at most `room` and break no word; None if there are none.
 
-    The first column and numbers stay whole if they can; the others share what is left.
+    What is left beyond the words goes, a character at a time, to the column whose cells take the most lines.
     """
     widths = [column.narrowest for column in columns]
     if sum(widths) > room:
         return None
-    favoured = [place for place, column in enumerate(columns) if column.numbers or not place]
-    for place in (*favoured, *sorted(set(range(len(columns))) - set(favoured), key=lambda i: columns[i].widest)):
-        widths[place] += min(columns[place].widest - widths[place], room - sum(widths))
+    wanted = [column.widest for column in columns]
+    for _ in range(min(room, sum(wanted)) - sum(widths)):
+        lines = [-(-want // width) if want else 0 for want, width in zip(wanted, widths, strict=True)]
+        widths[lines.index(max(lines))] += 1
     return widths
 
 
