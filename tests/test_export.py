@@ -17,6 +17,7 @@ from benchback.errors import InputError
 from benchback.measure.record import Cell
 from benchback.measure.store import Store, create, open_store
 from benchback.measure.verify import verify
+from benchback.training.outputs import LIST
 
 HOSTILE = {
     "path": "../../x",
@@ -143,7 +144,7 @@ def test_hostile_names_name_no_file(format: str, tmp_path: Path) -> None:
         written = export(store, folder / "out", format)
     assert written == [folder / "out" / f"runs.{format}", folder / "out" / f"samples.{format}"]
     files = {path for path in tmp_path.rglob("*") if path.is_file()}
-    assert files == {folder / "campaign.db", *written}
+    assert files == {folder / "campaign.db", folder / "out" / LIST, *written}
     names = [name.encode(errors="backslashreplace").decode() for name in HOSTILE.values()]
     if format != "csv":
         envs = [row["env"].encode(errors="backslashreplace").decode() for row in rows_of(written[0])]
@@ -152,7 +153,7 @@ def test_hostile_names_name_no_file(format: str, tmp_path: Path) -> None:
 
 def test_no_text_in_a_csv_file_begins_like_a_formula(tmp_path: Path) -> None:
     with hostile_store(tmp_path / "campaign.db") as store:
-        files = export(store, tmp_path, "csv")
+        files = export(store, tmp_path / "out", "csv")
     formulas = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d")
     for path in files:
         with path.open(newline="", encoding="utf-8") as file:
@@ -175,31 +176,34 @@ def is_number(value: str) -> bool:
 
 def test_numbers_stay_numbers(tmp_path: Path) -> None:
     with hostile_store(tmp_path / "campaign.db") as store:
-        runs, _ = export(store, tmp_path, "csv")
+        runs, _ = export(store, tmp_path / "out", "csv")
     assert rows_of(runs)[0]["mark_../../x_s"] == "-1.0"
     assert harmless("-1.0") == "'-1.0"
 
 
-def test_an_export_replaces_a_link_and_not_what_it_points_to(store: Store, tmp_path: Path) -> None:
-    precious = tmp_path / "precious"
+def test_an_export_replaces_its_own_folder_and_no_other(store: Store, tmp_path: Path) -> None:
+    precious, out = tmp_path / "precious", tmp_path / "out"
     precious.write_text("keep")
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "runs.csv").symlink_to(precious)
-    export(store, tmp_path / "out", "csv")
+    export(store, out, "json")
+    export(store, out, "csv")
+    assert {path.name for path in out.iterdir()} == {"runs.csv", "samples.csv", LIST}
+    (out / "link.csv").symlink_to(precious)
+    with pytest.raises(InputError, match=r"holds link\.csv, which benchback export did not write"):
+        export(store, out, "parquet")
     assert precious.read_text() == "keep"
-    assert len(rows_of(tmp_path / "out" / "runs.csv")) == 3
+    assert len(rows_of(out / "runs.csv")) == 3
 
 
 @pytest.mark.parametrize("format", WRITERS)
 def test_an_empty_campaign_gives_empty_tables(format: str, tmp_path: Path) -> None:
     with create(tmp_path / "campaign.db", CAMPAIGN, CELLS, []) as store:
-        assert [rows_of(path) for path in export(store, tmp_path, format)] == [[], []]
+        assert [rows_of(path) for path in export(store, tmp_path / "out", format)] == [[], []]
 
 
 def test_batches_make_one_table(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = rows_of(export(store, tmp_path, "parquet")[1])
+    whole = rows_of(export(store, tmp_path / "out", "parquet")[1])
     monkeypatch.setattr("benchback.analysis.export.BATCH", 3)
-    assert rows_of(export(store, tmp_path, "parquet")[1]) == whole
+    assert rows_of(export(store, tmp_path / "out", "parquet")[1]) == whole
 
 
 def test_an_unknown_format_and_a_file_for_a_folder_are_refused(store: Store, tmp_path: Path) -> None:

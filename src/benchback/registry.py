@@ -7,16 +7,15 @@ backend a module `backend` and one per algorithm, for an algorithm a module `con
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
 from typing import Any, Literal
 
-from benchback import plugins
+from benchback import envs, errors, plugins
 from benchback.agent import Agent, Backend, Gradients
-from benchback.errors import InputError
+from benchback.errors import InputError, install
 from benchback.plugins import NETWORKS, Merged
 
 
@@ -100,6 +99,11 @@ BUILT_IN_BACKENDS = {
 BACKENDS = Merged("backend", Spec, BUILT_IN_BACKENDS)
 """The built-in backends and those of plug-ins."""
 
+NEEDED = {"jax": ("jax", "optax"), "torch": ("torch",)}
+"""Family -> the packages that all its backends need; the extra of this package that installs them has its name."""
+OTHER_EXTRAS = {"jaxlib": "jax", "chex": "jax", "imageio_ffmpeg": "play", "pygame": "play", "mujoco": "mujoco"}
+OTHER_EXTRAS |= {name: name for name in ("tensorboard", "wandb", "mlflow", "optuna")}
+"""Further modules that are imported when they are needed -> their extras."""
 DEFAULT_ALGORITHM, DEFAULT_BACKEND = "ppo", "linen"
 REFERENCE_BACKEND = "purejax"
 """The backend with the least between the equations and JAX: others are compared with it where there is no oracle."""
@@ -126,19 +130,22 @@ def add_network(name: str, modules: Mapping[str, str], package: str) -> None:
     NETWORKS.add(name, modules, package)
 
 
-def choose(kind: str, name: str, known: Iterable[str]) -> str:
-    """`name` if it is known; otherwise an InputError suggests the nearest known name."""
-    if name in known:
-        return name
+SPELLINGS = {
+    **{name: backend for backend, spec in reversed(BUILT_IN_BACKENDS.items()) for name in (spec.module, spec.package)},
+    **{spec.title.lower().replace(" ", "_"): backend for backend, spec in BUILT_IN_BACKENDS.items()},
+    "eqx": "equinox",
+    "hk": "haiku",
+    "pure_jax": "purejax",
+    "reinforce": "vpg",
+}
+"""What people call a backend or an algorithm -> our name."""
+
+
+def choose(kind: str, name: Any, known: Iterable[str]) -> str:
+    """`name` if it is known; otherwise an InputError names the one that is meant, or all."""
     if isinstance(known, Merged) and name in known.broken:
         raise InputError(f"{kind}={name} cannot be used: {known.broken[name]}; repair or uninstall it")
-    known = list(known)
-    raise InputError(f"{kind}={name} is unknown; did you mean {nearest(name, known)}? Known: {', '.join(known)}")
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """The known name most similar to `name`."""
-    return get_close_matches(name, list(known), n=1, cutoff=0)[0]
+    return errors.choose(kind, name, known, SPELLINGS)
 
 
 def check_execution(backend: str, mode: str, unit: str) -> None:
@@ -233,11 +240,28 @@ def config(algorithm: str) -> type:
     return module_of(algorithm, "config").Config
 
 
+def check_installed(backend: str) -> None:
+    """Raise an InputError that names the extra unless the packages of `backend` are installed; imports nothing."""
+    spec = BACKENDS[choose("backend", backend, BACKENDS)]
+    for module in dict.fromkeys((*NEEDED[spec.family], spec.module.partition(".")[0])):
+        if find_spec(module) is None:
+            raise InputError(f"backend={backend} needs {module}, which is not installed: {install(spec.family)}")
+
+
+def extra_of(module: str) -> str | None:
+    """The extra of this package that installs a module; None for one that no extra has."""
+    found = {spec.module: spec.family for spec in BUILT_IN_BACKENDS.values()}
+    found |= {name: family for family, names in NEEDED.items() for name in names}
+    found |= {name: extra for needed in envs.NEEDED.values() for name, extra in needed.items()}
+    return (found | dict(envs.EXTRAS.values()) | OTHER_EXTRAS).get(module.partition(".")[0])
+
+
 def load(algorithm: str, backend: str, gradients: Gradients = "framework") -> tuple[Callable[..., Agent], Backend]:
     """`make(config, env) -> Agent` of the algorithm in that backend, and the backend; imports only these."""
     choose("algorithm", algorithm, ALGORITHMS)
     choose("backend", backend, BACKENDS)
     check_pair(algorithm, backend)
+    check_installed(backend)
     known, name = (ALGORITHMS, algorithm) if backend in BUILT_IN_BACKENDS else (BACKENDS, backend)
     implementation = _import(_implementation(algorithm, backend) or "", known, name)
     make = implementation.make if gradients == "framework" else partial(implementation.make, gradients=gradients)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, get_args,
 
 from benchback import envs, registry
 from benchback.agent import Agent, Backend, Gradients
-from benchback.errors import InputError
+from benchback.errors import InputError, hint
 from benchback.imports import import_all
 
 
@@ -123,10 +123,11 @@ class Run(Generic[Config]):
 
     @classmethod
     def from_dict(cls, flat: dict[str, Any]) -> "Run":
-        """The run with these fields; InputError suggests the nearest name for an unknown one."""
+        """The run with these fields; InputError suggests the name that an unknown one means."""
         if isinstance(modules := flat.get("imports"), list | tuple):
             import_all(modules)  # first: the algorithm may be one that they register
-        algorithm = flat.get("algorithm", registry.DEFAULT_ALGORITHM)
+        named = flat.get("algorithm", registry.DEFAULT_ALGORITHM)
+        algorithm = registry.choose("algorithm", named, registry.ALGORITHMS)
         flat = {name: x for name, x in flat.items() if name != "algorithm"}
         config_class = registry.config(algorithm)
         flat = {"env": registry.ALGORITHMS[algorithm].env} | flat
@@ -134,8 +135,7 @@ class Run(Generic[Config]):
         known = own | {f.name: f for f in fields(config_class)}
         for name in flat:
             if name not in known:
-                near = registry.nearest(name, known)
-                raise InputError(f"{name} is not a field of a {algorithm} run; did you mean {near}?")
+                raise InputError(f"{name[:60]} is not a field of a {algorithm} run; {hint(name, known)}")
         values = {name: typed(known[name], x) for name, x in flat.items()}
         config = config_class(**{name: x for name, x in values.items() if name not in own})
         return cls(config=config, **{name: x for name, x in values.items() if name in own})
@@ -155,22 +155,56 @@ def environment(run: Run, num_envs: int, render_mode: str | None = None) -> envs
     return env
 
 
+def whole_number(text: str) -> int:
+    """The whole number that is written as 1000, 1_000 or 1e3; ValueError for anything else."""
+    try:
+        return int(text)
+    except ValueError:
+        try:
+            number = float(text)
+        except ValueError:
+            raise ValueError(f"{text[:40]!r} is not a whole number") from None
+    if not number.is_integer():
+        raise ValueError(f"{text[:40]} is not a whole number")
+    return int(number)
+
+
 def typed(field: Field, value: Any) -> Any:
     """`value` converted to the type of a dataclass field (list to tuple, int to float); InputError if impossible."""
     choices = get_args(field.type)
     if value is None and NoneType in choices:
         return None
     kind = _kind(field.type)
-    if kind is tuple and isinstance(value, list):
-        return tuple(value)
+    if kind is tuple and isinstance(value, list | tuple):
+        return tuple(_element(field, x) for x in value)
     if kind is float and type(value) is int:
-        return float(value)
+        return _float(field, value)
+    if kind is int and type(value) is float and value.is_integer():
+        return int(value)
     if not (isinstance(value, kind) if kind is Mapping else type(value) is kind):
-        example = "" if field.default in (MISSING, None) else f", e.g. {field.default!r}"
-        raise InputError(f"{field.name}={value!a:.80} must be of type {kind.__name__}{example}")
+        example = "" if field.default in (MISSING, None, ()) else f", e.g. {field.default!r}"
+        name = {tuple: "list, e.g. [64, 64]", Mapping: "mapping"}.get(kind, kind.__name__)
+        raise InputError(f"{field.name}={value!a:.80} must be of type {name}{example}")
     if get_origin(field.type) is Literal and value not in choices:
-        raise InputError(f"{field.name}={value} is unknown; did you mean {registry.nearest(str(value), choices)}?")
+        raise InputError(f"{field.name}={value} is unknown; {hint(value, choices)}")
     return value
+
+
+def _element(field: Field, value: Any) -> Any:
+    """An element of a tuple, a whole number where the field has those."""
+    kind = next((kind for kind in (int, float, str) if f"tuple[{kind.__name__}" in str(field.type)), object)
+    if kind is int and type(value) is float and value.is_integer():
+        return int(value)
+    if kind is not object and type(value) is not kind:
+        raise InputError(f"{field.name}: {value!a:.80} must be of type {kind.__name__}")
+    return value
+
+
+def _float(field: Field, value: int) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        raise InputError(f"{field.name}={str(value)[:20]}... must be less than 1e38") from None
 
 
 def _kind(annotation: Any) -> type:

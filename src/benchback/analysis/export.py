@@ -14,7 +14,7 @@ from benchback.analysis.reader import stored_attempts
 from benchback.errors import InputError
 from benchback.measure.record import Attempt, Cell, Slot, canonical
 from benchback.measure.store import Store
-from benchback.training.checkpoint import replacing
+from benchback.training.outputs import check_replaceable, replacing_folder
 
 Row = dict[str, Any]
 Writer = Callable[[Path, Sequence[str], Iterable[Row]], None]
@@ -23,32 +23,25 @@ OF_RUN = ("algorithm", "env", "backend", "mode", "unit", "chunk", "gradients", "
 SAMPLE_COLUMNS = ("slot", "attempt", "call", "name", "value")
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """Beginnings that make a spreadsheet compute a cell, the full-width signs included."""
+MAKER = "benchback export"
+"""Who made a folder of tables, as its list of files says."""
 BATCH = 1 << 20
 """Rows of samples held as Python objects at a time."""
 
 
 def export(store: Store, out: Path, format: str) -> list[Path]:
-    """Write both tables below the folder `out` and return their paths; each file is complete or not there."""
+    """Write both tables as the folder `out` and return their paths; a folder of an earlier export is replaced whole."""
     if format not in WRITERS:
         raise InputError(f"format={format} is unknown; choose one of {', '.join(WRITERS)}")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except FileExistsError:
-        raise InputError(f"{out} is not a folder; choose another place for the tables") from None
+    check_replaceable(out, MAKER)
     runs = list(_runs(store))
     # The columns of a table are those of all its rows, in the order they first appear.
     columns = list(dict.fromkeys(chain.from_iterable(runs))) or ["slot", "attempt"]
     write = WRITERS[format]
-    return [
-        _replaced(out / f"runs.{format}", lambda path: write(path, columns, runs)),
-        _replaced(out / f"samples.{format}", lambda path: write(path, SAMPLE_COLUMNS, _samples(store))),
-    ]
-
-
-def _replaced(path: Path, write: Callable[[Path], None]) -> Path:
-    with replacing(path) as draft:
-        write(draft)
-    return path
+    with replacing_folder(out, MAKER) as draft:
+        write(draft / f"runs.{format}", columns, runs)
+        write(draft / f"samples.{format}", SAMPLE_COLUMNS, _samples(store))
+    return [out / f"{name}.{format}" for name in ("runs", "samples")]
 
 
 def _runs(store: Store) -> Iterator[Row]:

@@ -1,45 +1,13 @@
 """The command line: each verb with its printing. Frameworks are imported by the verbs that need them."""
 
+import shutil
 import sys
+import textwrap
 from importlib import import_module
 
 from benchback import __version__
-from benchback.errors import InputError
-
-USAGE = """\
-benchback: which neural-network backend should I build my reinforcement-learning project on?
-
-usage: benchback VERB [options]        benchback VERB --help for the options of one
-
-  train ALGORITHM    train one agent, or many in one program (--seeds, --vary); writes a run folder
-                     (also: train --resume RUN)
-  eval RUN           play a trained agent greedily and print its returns (RUN#17: member 17 of many)
-  play RUN           a video of a trained agent, mp4 or gif
-  tune SPACE         grid and random search over any fields of a run; run it again to continue
-  advise             which backend for a project of so many steps and seeds, measured here and now
-  profile ALGORITHM  where an iteration's time goes: parts, cProfile, the framework's own trace
-  list               algorithms x backends x modes x units, and the environments
-  conform ENV        whether an environment keeps the laws that all must keep: seeds, resets, truncation, ...
-  parity             measure how far each backend is from a float64 oracle
-  peers              the same PPO work in rejax, stable-baselines3, sbx and baselines, interleaved
-  micro              what single operations cost in each backend: forward, collect, update, step
-  scale              throughput and memory over environments, width and threads
-
-  plan STUDY         what a study would run, in which order, and what it would take
-  run STUDY          run a study in isolated processes; run it again to continue
-  status STORE       where a campaign stands
-  list-runs STORE    every attempt; show STORE RUN for one of them with all its samples
-  verify STORE       whether a store can be believed: checksums, ledgers, seeds
-  export STORE       runs and samples as csv, json or parquet
-  report STORE       the verdict as one offline page, with every chart and table as files
-  compare A B        two stores, strata or variants side by side; exit 1 if something got slower
-  import FILE        results of benchback-rl, its tables by its own formulas
-  doctor             whether this machine can measure, and what to change
-  envs time          what a step of each environment costs
-
-exit codes: 0 ok, 1 a claim failed or the doctor says no, 2 wrong usage or input, 3 finished with failed runs,
-            74 input/output error, 130 interrupted
-"""
+from benchback.cli.help import USAGE
+from benchback.errors import InputError, install
 
 VERBS = {
     "train": ("training", "train"),
@@ -48,6 +16,7 @@ VERBS = {
     "tune": ("tuning", "tune"),
     "advise": ("advising", "advise"),
     "profile": ("profiling", "profile"),
+    "studies": ("studies", "studies_verb"),
     "list": ("matrix", "list_all"),
     "conform": ("conforming", "conform"),
     "parity": ("matrix", "parity"),
@@ -89,6 +58,8 @@ def main() -> None:
         sys.exit(getattr(import_module(f"benchback.cli.{module}"), function)(arguments[1:]))
     except InputError as error:
         fail(str(error), 2)
+    except ModuleNotFoundError as error:
+        fail(missing(error), 2)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(74)
@@ -96,10 +67,33 @@ def main() -> None:
         fail(": ".join(filter(None, (str(error.filename or ""), error.strerror or str(error)))), 74)
     except KeyboardInterrupt as stop:
         fail(str(stop) or "interrupted", 130, "")
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        fail("there is not enough memory for this; choose fewer environments, members or steps, or a smaller model", 2)
+
+
+def missing(error: ModuleNotFoundError) -> str:
+    """What to install; an error of our own keeps its traceback."""
+    from benchback.registry import extra_of
+
+    extra = extra_of(error.name or "")
+    if extra is None:
+        raise error
+    return f"{error.name} is needed and not installed: {install(extra)}"
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether NumPy, XLA or torch could not get the memory that it was asked for."""
+    words = ("RESOURCE_EXHAUSTED", "DefaultCPUAllocator", "out of memory")
+    return isinstance(error, MemoryError) or any(word in str(error) for word in words)
 
 
 def fail(message: str, code: int, label: str = "error: ") -> None:
     """Exit with one line, escaped: names given by the user may hold any character."""
     shown = "".join(x if x.isprintable() else ascii(x)[1:-1] for x in message)
-    print(f"benchback: {label}{shown if len(shown) <= 2000 else shown[:1997] + '...'}", file=sys.stderr)
+    line = f"benchback: {label}{shown if len(shown) <= 2000 else shown[:1997] + '...'}"
+    if sys.stderr.isatty():
+        line = textwrap.fill(line, shutil.get_terminal_size().columns, break_long_words=False, break_on_hyphens=False)
+    print(line, file=sys.stderr)
     sys.exit(code)

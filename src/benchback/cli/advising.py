@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from rich import box
 from rich.console import Console
@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
 from benchback import registry
-from benchback.cli.arguments import Imports, on_stop, parse, seconds_of, tell_notes
+from benchback.cli.arguments import Imports, on_stop, parse, seconds_of, tell_notes, with_config
 from benchback.cli.tables import hours, jsonable
 from benchback.errors import InputError
 
@@ -29,8 +29,8 @@ NOT_ASKED = ("backend", "mode", "unit", "chunk", "seed", "num_iterations")
 class AdviseFlags:
     """Measure every backend on a project and predict how long the whole project takes with each of them."""
 
-    algorithm: str = registry.DEFAULT_ALGORITHM
-    """Algorithm; `benchback list` shows them."""
+    algorithm: str | None = None
+    """Algorithm; `benchback list` shows them. By default that of --config, else the first."""
     env: str | None = None
     """Environment as suite/name; by default the algorithm's."""
     hidden: tuple[int, ...] = ()
@@ -66,6 +66,8 @@ def advise(arguments: list[str]) -> int:
     from benchback.training.checkpoint import write_atomically
 
     flags = parse(AdviseFlags, arguments, "advise")
+    if flags.out:
+        check_page(flags.out)
     question, budget_s = question_of(flags), seconds_of(flags.budget)
     tell_notes(question.env)
     stop = on_stop()
@@ -82,15 +84,26 @@ def advise(arguments: list[str]) -> int:
     return 130 if answer.interrupted else 0
 
 
+def check_page(out: Path) -> None:
+    """Raise an InputError unless the page can be written; one of an earlier answer is replaced, nothing else."""
+    from benchback.training.outputs import check_writable
+
+    if out.is_dir():
+        raise InputError(f"{out} is a folder; give the name of a page with --out, e.g. {out / 'advice.html'}")
+    if out.exists() and b"<title>benchback" not in out.read_bytes()[:2000]:
+        raise InputError(f"{out} exists and is not a page of advise; choose another --out")
+    check_writable(out)
+
+
 def question_of(flags: AdviseFlags) -> "Question":
     """The project that the flags describe."""
     from benchback.measure.candidates import Question
-    from benchback.training.run_dir import read_config
 
-    registry.choose("algorithm", flags.algorithm, registry.ALGORITHMS)
-    fields: dict[str, Any] = {"algorithm": flags.algorithm}
-    if flags.config:
-        fields |= {name: x for name, x in read_config(flags.config).items() if name not in NOT_ASKED}
+    if flags.algorithm is not None:
+        registry.choose("algorithm", flags.algorithm, registry.ALGORITHMS)
+    fields = with_config({"algorithm": flags.algorithm or registry.DEFAULT_ALGORITHM}, flags.config, flags.algorithm)
+    fields = {name: x for name, x in fields.items() if name not in NOT_ASKED}
+    registry.choose("algorithm", fields["algorithm"], registry.ALGORITHMS)
     given = {"env": flags.env, "num_envs": flags.num_envs, "num_steps": flags.num_steps}
     fields |= {name: x for name, x in given.items() if x is not None}
     if flags.import_:

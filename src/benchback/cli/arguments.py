@@ -1,48 +1,203 @@
 """Shared by the verbs: parsing flags, thread counts, caches, and requests to stop."""
 
+import inspect
+import io
 import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Mapping
-from itertools import zip_longest
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import redirect_stderr
+from dataclasses import dataclass, fields, is_dataclass
+from itertools import dropwhile, takewhile, zip_longest
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import Annotated, Any, get_origin
 
 import tyro
 
-from benchback.errors import InputError
+from benchback.cli.help import example
+from benchback.errors import InputError, near
 
 Imports = tyro.conf.UseAppendAction[Annotated[tuple[str, ...], tyro.conf.arg(name="import")]]
 """The option --import of a verb; `import_first` has imported the modules before the verb starts."""
 
 
 def parse(flags: Any, arguments: list[str], verb: str, default: Any = None) -> Any:
-    """Command-line arguments as an instance of the dataclass `flags`."""
+    """Command-line arguments as an instance of the dataclass `flags`; an InputError where they are not understood."""
+    known = options_of(flags, default)
+    check_options(known, arguments)
     options = {"prog": f"benchback {verb}", "args": arguments, "config": (tyro.conf.OmitArgPrefixes,)}
-    return tyro.cli(flags, **options) if default is None else tyro.cli(flags, default=default, **options)
+    options |= {"description": description(flags, verb), "registry": numbers(), "return_unknown_args": True}
+    said = io.StringIO()
+    try:
+        with redirect_stderr(said):
+            found, unknown = tyro.cli(flags, **options | ({} if default is None else {"default": default}))
+    except SystemExit as stop:
+        if not stop.code:
+            raise
+        raise InputError(f"{complaint(said.getvalue())}; see benchback {verb} --help") from None
+    if unknown:
+        raise InputError(unknown_text(unknown, known, verb))
+    return found
+
+
+@dataclass(frozen=True)
+class Option:
+    """What has to be known of an option before the command line is parsed."""
+
+    repeats: bool
+    """Whether it may be given more than once."""
+    many: bool
+    """Whether it takes any number of values."""
+
+
+def options_of(flags: Any, default: Any) -> dict[str, Option]:
+    """Every option of the dataclass `flags` and of those in it."""
+    found: dict[str, Option] = {}
+    for place in fields(default or get_origin(flags) or flags):
+        value = getattr(default, place.name, None)
+        if is_dataclass(value):
+            found |= options_of(type(value), value)
+            continue
+        notes = getattr(place.type, "__metadata__", ())
+        name = next((note.name for note in notes if getattr(note, "name", None)), place.name)
+        repeats = "append" in str(notes).lower()
+        found[f"--{name.replace('_', '-')}"] = Option(repeats, get_origin(place.type) is tuple and not repeats)
+    return found
+
+
+def check_options(known: Mapping[str, Option], arguments: Sequence[str]) -> None:
+    """Raise an InputError if an option is given twice, or without values: it would be ignored without a word."""
+    given = Counter(_option(x) for x in arguments if x.startswith("--"))
+    for option, count in given.items():
+        if count > 1 and option in known and not known[option].repeats:
+            raise InputError(f"{option} is given {count} times; keep one of them")
+    for option, following in zip_longest(arguments, arguments[1:], fillvalue="--"):
+        name = _option(option)
+        alone = option.startswith("--") and "=" not in option and following.startswith("--")
+        if alone and name in known and known[name].many:
+            raise InputError(f"{name} needs at least one value; leave it out for the default")
+
+
+def _option(argument: str) -> str:
+    """`--num-envs` of `--num_envs=4`."""
+    return argument.partition("=")[0].replace("_", "-")
+
+
+def description(flags: Any, verb: str) -> str:
+    """What the help of a verb says before its options."""
+    return f"{inspect.getdoc(get_origin(flags) or flags)}\n\nexample: {example(verb)}"
+
+
+def numbers() -> Any:
+    """How tyro reads whole numbers: 1e6 is one of them."""
+    from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
+
+    from benchback.runs import whole_number
+
+    registry = ConstructorRegistry()
+
+    @registry.primitive_rule
+    def whole(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
+        if info.type is not int:
+            return None
+        return PrimitiveConstructorSpec(
+            nargs=1,
+            metavar="INT",
+            instance_from_str=lambda given: whole_number(given[0]),
+            is_instance=lambda value: isinstance(value, int),
+            str_from_instance=lambda value: [str(value)],
+        )
+
+    return registry
+
+
+def has_words(line: str) -> bool:
+    """Whether a line is more than a ruler."""
+    return bool(re.search(r"\w", line))
+
+
+def complaint(said: str) -> str:
+    """The first paragraph of an error in a box, as one line."""
+    lines = [line.strip(" │|") for line in re.sub(r"\x1b\[[0-9;]*m", "", said).splitlines()]
+    # The title, a ruler where the box cannot be drawn, the paragraph, a ruler.
+    text = takewhile(has_words, dropwhile(lambda line: not has_words(line), lines[1:]))
+    words = " ".join(text).rstrip(".")
+    words = re.sub(r"^Error parsing (--[\w-]+): ", r"\1: ", words)
+    return words[:1].lower() + words[1:] if words else "the options are not understood"
+
+
+def unknown_text(unknown: Sequence[str], known: Iterable[str], verb: str) -> str:
+    """Which argument is unknown, and which one is meant."""
+    option = next((x for x in unknown if x.startswith("-")), None)
+    more = f"benchback {verb} --help shows them"
+    if option is None:
+        return f"{unknown[0][:100]!r} is not understood: {verb} takes options only; {more}"
+    found = near(option.partition("=")[0], known)
+    return f"{option[:100]} is not an option of {verb}; " + (f"did you mean {found}?" if found else more)
 
 
 def positional(arguments: list[str], verb: str, what: str) -> tuple[str, list[str]]:
     """The leading positional argument and the rest."""
-    if not arguments or arguments[0].startswith("-"):
-        raise InputError(f"{verb} needs {what}; see benchback {verb} --help")
+    if not arguments or arguments[0].startswith("-") or not arguments[0]:
+        raise InputError(f"{verb} needs {what} first, e.g. {example(verb)}")
     return arguments[0], arguments[1:]
 
 
 def parse_named(flags: Any, arguments: list[str], verb: str, placeholder: str, what: str) -> tuple[str, Any]:
     """The leading positional argument, and the flags after it; `what` describes it in the error when it is missing."""
-    if arguments and arguments[0] in ("-h", "--help"):
-        parse(flags, arguments, f"{verb} {placeholder}")
+    if asks_for_help(arguments):
+        parse(flags, ["--help"], f"{verb} {placeholder}")
     name, rest = positional(arguments, verb, what)
     return name, parse(flags, rest, f"{verb} {placeholder}")
+
+
+def leading(arguments: list[str]) -> tuple[str | None, list[str]]:
+    """The leading positional argument, if there is one, and the rest."""
+    given = bool(arguments) and not arguments[0].startswith("-")
+    return (arguments[0], arguments[1:]) if given else (None, arguments)
+
+
+def asks_for_help(arguments: Sequence[str]) -> bool:
+    """Whether the help of a verb is asked for before its positional arguments are given."""
+    return any(x in ("-h", "--help") for x in arguments[:1])
+
+
+def with_config(fields: Mapping[str, Any], given: str | Path | None, named: str | None) -> dict[str, Any]:
+    """The fields of a run, replaced by those in a YAML file if one is given.
+
+    `named` is the algorithm that the command line names; a file of another one is refused.
+    """
+    from benchback.training.run_dir import read_config
+
+    if given is None:
+        return dict(fields)
+    content = read_config(Path(given))
+    if named is not None and content.get("algorithm", named) != named:
+        raise InputError(
+            f"--config {given} is of algorithm {str(content['algorithm'])[:40]} and the command line says {named}; "
+            "leave one of them out"
+        )
+    return {**fields, **content}
+
+
+def check_seed(seed: int) -> None:
+    """Raise an InputError unless every random generator takes the seed."""
+    if not 0 <= seed < 2**32:
+        raise InputError(f"seed={seed} must lie between 0 and {2**32 - 1}")
+
+
+MOST_THREADS = 1024
 
 
 def limit_threads(threads: int) -> None:
     """Set the thread count of every library, before any of them is imported."""
     if threads < 1:
         raise InputError(f"threads={threads} must be at least 1")
+    if threads > MOST_THREADS:
+        raise InputError(f"threads={threads} are too many; this machine has {os.cpu_count()} processors")
     # XLA's CPU client sizes its thread pool by NPROC.
     for name in ("NPROC", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = str(threads)

@@ -9,10 +9,14 @@ from typing import Any
 
 from rich.console import Console
 
-from benchback.cli.arguments import Imports, limit_threads, parse
+from benchback.cli.arguments import Imports, asks_for_help, limit_threads, parse
+from benchback.cli.help import example
 from benchback.cli.tables import measuring, table
 from benchback.errors import InputError
 from benchback.measure import machine
+
+LONGEST_S = 86400.0
+"""Longest examination of the machine."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +49,8 @@ def doctor(arguments: list[str]) -> int:
     from benchback.measure.doctor import examine
 
     flags = parse(DoctorFlags, arguments, "doctor")
-    if flags.seconds <= 0:
-        raise InputError(f"seconds={flags.seconds:g} must be positive")
+    if not 0 < flags.seconds <= LONGEST_S:
+        raise InputError(f"seconds={flags.seconds:g} must be greater than 0 and at most {LONGEST_S:g}, e.g. 60")
     with measuring() as progress:
         found = examine(flags.seconds, progress)
     print_examination(found, flags.json)
@@ -59,8 +63,10 @@ def environments(arguments: list[str]) -> int:
     from benchback.measure.store import open_store
     from benchback.measure.study import load
 
+    if asks_for_help(arguments):
+        parse(EnvsFlags, arguments, "envs time")
     if not arguments or arguments[0] != "time":
-        raise InputError("envs knows one thing to do: envs time; `benchback list` shows the environments")
+        raise InputError(f"envs knows one thing to do, e.g. {example('envs')}; `benchback list` shows the environments")
     flags = parse(EnvsFlags, arguments[1:], "envs time")
     with nullcontext() if flags.store is None else open_store(flags.store) as store:
         cells = store.cells().values() if store else load("backends").cells

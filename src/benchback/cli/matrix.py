@@ -131,7 +131,8 @@ def matrix() -> dict[str, Any]:
     broken = [
         {"kind": known.kind, "name": name, "reason": reason} for known in KINDS for name, reason in known.broken.items()
     ]
-    return {"algorithms": algorithms, "networks": networks, "environments": [*envs.ids(), *envs.plugins()], "broken": broken}
+    found = {"algorithms": algorithms, "networks": networks, "environments": [*envs.ids(), *envs.plugins()]}
+    return found | {"broken": broken}
 
 
 def parity(arguments: list[str]) -> int:

@@ -9,7 +9,7 @@ import tyro
 from rich.console import Console
 
 from benchback.cli.arguments import Imports, parse_named, seconds_of, tell_notes
-from benchback.cli.tables import hours, table
+from benchback.cli.tables import hours, short_envs, table
 from benchback.errors import InputError
 from benchback.measure import machine
 from benchback.measure import study as studies
@@ -107,11 +107,13 @@ def print_plan(study: Study, cells: Sequence[Cell], slots: Sequence[Slot], cost:
         found |= {"seconds_as_busy_as_now": cost.seconds * busy}
         print(json.dumps(found | {"minimum_detectable_effect": effect}, indent=2))
         return
+    suite, names = short_envs([entry.cell.run["env"] for entry in study.entries])
     rows = [
-        (str(e.index), e.label, e.cell.run["env"], e.cell.variant, e.cell.run["model"], e.cell.timing)
-        for e in study.entries
+        (str(e.index), e.label, env, e.cell.variant, e.cell.run["model"], e.cell.timing)
+        for e, env in zip(study.entries, names, strict=True)
     ]
-    Console().print(table(study.name, ("index", "label", "env", "variant", "model", "timing"), rows))
+    title = study.name + (f", environments of {suite}" if suite else "")
+    Console().print(table(title, ("index", "label", "env", "variant", "model", "timing"), rows))
     print(f"{len(study.entries)} configurations, {len(cells)} cells, {cost.runs} runs (at most {cost.most_runs})")
     spread = f"between {hours(cost.low_s)} and {hours(cost.high_s)}"
     print(f"about {hours(cost.seconds)} ({spread}; at most {hours(cost.most_seconds)} if every group needs all blocks)")

@@ -7,7 +7,16 @@ from typing import Any, Generic, TypeVar
 
 from rich.console import Console
 
-from benchback.cli.arguments import Imports, limit_threads, limit_threads_early, parse, value_of, with_imports
+from benchback.cli.arguments import (
+    Imports,
+    leading,
+    limit_threads,
+    limit_threads_early,
+    parse,
+    value_of,
+    with_config,
+    with_imports,
+)
 from benchback.cli.tables import measuring, table
 from benchback.cli.training import allow_precision
 from benchback.tools.profile.page import milliseconds, ratio_cell, share
@@ -45,18 +54,15 @@ def profile(arguments: list[str]) -> int:
     from benchback import registry
     from benchback.runs import Run
     from benchback.tools.profile import ProfilePlan, default_out, profile
-    from benchback.training import run_dir
 
-    algorithm = registry.DEFAULT_ALGORITHM
-    if arguments and not arguments[0].startswith("-"):
-        algorithm, arguments = arguments[0], arguments[1:]
-    fields: dict[str, Any] = {"algorithm": algorithm}
-    if given := value_of("--config", arguments):
-        fields |= run_dir.read_config(Path(given))
+    named, arguments = leading(arguments)
+    fields = with_config(
+        {"algorithm": registry.DEFAULT_ALGORITHM if named is None else named}, value_of("--config", arguments), named
+    )
     limit_threads_early(arguments)
     default = ProfileFlags(run=Run.from_dict(with_imports(fields, arguments)))
     flags_type = ProfileFlags[Run[registry.config(fields["algorithm"])]]
-    flags = parse(flags_type, arguments, f"profile {algorithm}", default)
+    flags = parse(flags_type, arguments, f"profile {fields['algorithm']}", default)
     if flags.compare is not None:
         registry.choose("backend", flags.compare, registry.BACKENDS)
     plan = ProfilePlan(flags.run, flags.warmup, flags.iterations, flags.compare)

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from rich.console import Console
 from rich.markup import escape
 
-from benchback.cli.arguments import parse, parse_named
+from benchback.analysis.wording import NO_VERDICT
+from benchback.cli.arguments import asks_for_help, check_seed, parse, parse_named
+from benchback.cli.help import example
 from benchback.cli.tables import jsonable, table
 from benchback.errors import InputError
 
@@ -73,7 +75,8 @@ def report(arguments: list[str]) -> int:
     from benchback.measure.store import open_store
     from benchback.report.render import render
 
-    name, flags = parse_named(ReportFlags, arguments, "report", "STORE", "a store, e.g. runs/smoke.sqlite")
+    name, flags = parse_named(ReportFlags, arguments, "report", "STORE", "a store")
+    check_seed(flags.seed)
     path = Path(name)
     with open_store(path, readonly=True) as store:
         if print_workload(store, flags.json):
@@ -91,10 +94,10 @@ def report(arguments: list[str]) -> int:
 def compare(arguments: list[str]) -> int:
     from benchback.analysis.compare import compare, side
 
-    if arguments and arguments[0] in ("-h", "--help"):
+    if asks_for_help(arguments):
         parse(CompareFlags, arguments, "compare A B")
-    if len(arguments) < 2 or arguments[1].startswith("-"):
-        raise InputError("compare needs two stores, e.g. compare runs/before.sqlite runs/after.sqlite")
+    if len(arguments) < 2 or any(x.startswith("-") for x in arguments[:2]):
+        raise InputError(f"compare needs two stores first, e.g. {example('compare')}")
     flags = parse(CompareFlags, arguments[2:], "compare A B")
     if not 0 < flags.margin < 1:
         raise InputError(f"margin={flags.margin:g} must be between 0 and 1, e.g. 0.02")
@@ -106,7 +109,7 @@ def compare(arguments: list[str]) -> int:
 def import_results(arguments: list[str]) -> int:
     from benchback.analysis import imported
 
-    name, flags = parse_named(ImportFlags, arguments, "import", "FILE", "a file, e.g. results.parquet")
+    name, flags = parse_named(ImportFlags, arguments, "import", "FILE", "a file")
     runs = imported.read_cache(Path(name))
     print_imported(runs, imported.speedups(runs), imported.machines(runs), imported.modes(runs), flags.json)
     if flags.out is not None:
@@ -135,11 +138,13 @@ def print_comparison(found: "Compared", before: str, after: str, as_json: bool) 
         summary |= {"changed": found.changed, "rows": [jsonable(row) for row in rows], "spans": spans(found.rows)}
         print(json.dumps(summary, indent=2))
         return
-    columns = ("variant", "env", "model", "timing", "metric", "before s", "after s", "times as long")
+    columns = ("variant", "env, model, timing", "metric", "before s", "after s", "times as long")
     lines = [_comparison_line(row) for row in rows[:MOST_ROWS]]
     Console().print(table("after against before, regressions first", columns, lines))
     if len(rows) > MOST_ROWS:
         print(f"{len(rows) - MOST_ROWS} more rows; --json prints all")
+    for name, reason in dict.fromkeys((row["name"], row["reason"]) for row in rows if row["ratio"] is None):
+        print(f"{name}, {NO_VERDICT}: {reason}")
     for row in spans(found.rows):
         span = f"{row['lowest']:.3f}x" if row["cells"] == 1 else f"{row['lowest']:.3f}x to {row['highest']:.3f}x"
         cells = f"{row['cells']} cell{'s' if row['cells'] > 1 else ''}"
@@ -152,9 +157,10 @@ def print_comparison(found: "Compared", before: str, after: str, as_json: bool) 
 
 
 def _comparison_line(row: Mapping[str, Any]) -> tuple[str, ...]:
-    text = escape(row["text"] or row["reason"])
+    # Why there is no ratio is said below the table: it may be an error with words of any length.
+    text = NO_VERDICT if row["ratio"] is None else escape(row["text"])
     seconds = ("-" if row[name] is None else f"{row[name]:.4g}" for name in ("before_s", "after_s"))
-    words = (row["name"], row["env"], row["model"], row["timing"], row["figure"])
+    words = (row["name"], f"{row['env']} {row['model']} {row['timing']}", row["figure"])
     return (*map(escape, words), *seconds, f"[red]{text}[/red]" if row["regression"] else text)
 
 

@@ -8,8 +8,10 @@ from typing import Any, Literal
 
 import tyro
 
+from benchback import envs, registry
 from benchback.cli.arguments import on_stop
 from benchback.cli.planning import PlanFlags, chosen_study
+from benchback.measure.study import Study
 
 FAILED_RUNS = 3
 """Exit code of a complete campaign in which some runs have no result."""
@@ -42,6 +44,7 @@ def run(arguments: list[str]) -> int:
 
     stop = on_stop()
     study, flags = chosen_study(arguments, "run", RunFlags)
+    check_runnable(study)
     trackers = tuple(dict.fromkeys(flags.track))
     feeder.check(trackers, flags.online)
     path = flags.store or Path("runs") / f"{study.name}.sqlite"
@@ -63,6 +66,17 @@ def run(arguments: list[str]) -> int:
         if not flags.json:
             print(f"{noise_text(noise)}\nthe whole report: benchback report {path}")
     return FAILED_RUNS if failed else 0
+
+
+def check_runnable(study: Study) -> None:
+    """Raise an InputError that names the extra if a package that the study needs is not installed."""
+    # A cell of operations has many programs, each with its backend; sides of peers are no backends of ours.
+    parts = [part for cell in study.cells for part in (cell.run, *cell.run.get("programs", ()))]
+    for name in dict.fromkeys(part.get("backend") for part in parts):
+        if name in registry.BACKENDS:
+            registry.check_installed(name)
+    for env in dict.fromkeys(cell.run.get("env") for cell in study.cells if study.kind == "training"):
+        envs.check_installed(str(env))
 
 
 def each(*functions: Callable[..., None]) -> Callable[..., None]:

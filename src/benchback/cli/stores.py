@@ -8,11 +8,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rich.console import Console
+from rich.markup import escape
 
-from benchback.cli.arguments import parse_named
-from benchback.cli.tables import table
+from benchback.cli.arguments import asks_for_help, parse, parse_named
+from benchback.cli.help import example
+from benchback.cli.tables import short_envs, table
 from benchback.errors import InputError
 from benchback.measure.store import Store, open_store
+
+MOST_CANDIDATES = 6
+"""Most runs that are named when a beginning fits several."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +26,22 @@ class StoreFlags:
 
     json: bool = False
     """Print JSON."""
+
+
+class StatusFlags(StoreFlags):
+    """How many runs of a campaign are done, failed, running and open, and what happened to it."""
+
+
+class RunsFlags(StoreFlags):
+    """Every attempt at every run of a campaign, oldest first: outcome, seconds, tags, and why it failed."""
+
+
+class ShowFlags(StoreFlags):
+    """All attempts at one run with everything that was measured. RUN is its name or the beginning of it."""
+
+
+class VerifyFlags(StoreFlags):
+    """Whether a store can be believed: checksums, ledgers, seeds. Exit code 1 if anything is wrong."""
 
 
 @dataclass(frozen=True)
@@ -43,37 +64,39 @@ def opened(arguments: list[str], verb: str, flags_type: type = StoreFlags) -> tu
 
 def store_path(arguments: list[str], verb: str, flags_type: type = StoreFlags) -> tuple[Path, Any]:
     """The path in the first argument, and the flags."""
-    path, flags = parse_named(flags_type, arguments, verb, "STORE", "a store, e.g. runs/smoke.sqlite")
+    path, flags = parse_named(flags_type, arguments, verb, "STORE", "a store")
     return Path(path), flags
 
 
 def status(arguments: list[str]) -> int:
-    store, flags = opened(arguments, "status")
+    store, flags = opened(arguments, "status", StatusFlags)
     with store:
         print_status(store, flags.json)
     return 0
 
 
 def list_runs(arguments: list[str]) -> int:
-    store, flags = opened(arguments, "list-runs")
+    store, flags = opened(arguments, "list-runs", RunsFlags)
     with store:
         print_runs(store, flags.json)
     return 0
 
 
 def show_run(arguments: list[str]) -> int:
-    if len(arguments) < 2 or arguments[1].startswith("-"):
-        raise InputError("show needs a store and a run, e.g. show runs/smoke.sqlite CELL/BLOCK; list-runs names them")
-    store, flags = opened([arguments[0], *arguments[2:]], "show")
-    with store:
-        print_run(store, arguments[1], flags.json)
+    if asks_for_help(arguments):
+        parse(ShowFlags, arguments, "show STORE RUN")
+    if len(arguments) < 2 or any(x.startswith("-") for x in arguments[:2]):
+        raise InputError(f"show needs a store and a run first, e.g. {example('show')}; list-runs names them")
+    flags = parse(ShowFlags, arguments[2:], "show STORE RUN")
+    with open_store(Path(arguments[0]), readonly=True) as store:
+        print_run(store, tried_slot(store, arguments[1]), flags.json)
     return 0
 
 
 def verify(arguments: list[str]) -> int:
     from benchback.measure.verify import verify
 
-    path, flags = store_path(arguments, "verify")
+    path, flags = store_path(arguments, "verify", VerifyFlags)
     if not path.is_file():
         raise InputError(f"{path} is not a file; give a store that `benchback run` wrote")
     problems = verify(path)
@@ -119,28 +142,57 @@ def print_runs(store: Store, as_json: bool) -> None:
     if as_json:
         print(json.dumps(rows, indent=2))
         return
-    columns = ("run", "try", "env", "variant", "outcome", "seconds", "tags", "detail")
+    columns = ("run", "try", "env", "variant", "outcome", "seconds", "tags")
+    suite, names = short_envs([r["env"] for r in rows])
     cells_of = [
         (
-            r["slot"],
+            run,
             str(r["attempt"]),
-            r["env"],
+            env,
             r["variant"],
             r["outcome"],
             f"{r['duration_s']:.1f}",
             " ".join(r["tags"]),
-            r["detail"][:60],
         )
-        for r in rows
+        for r, run, env in zip(rows, short_slots([r["slot"] for r in rows]), names, strict=True)
     ]
-    Console().print(table(str(store.path), columns, cells_of))
+    console = Console()
+    title = f"{store.path}" + (f", environments of {suite}" if suite else "")
+    console.print(table(escape(title), columns, [tuple(map(escape, cells)) for cells in cells_of]))
+    for row in rows:
+        if row["detail"]:
+            console.print(f"{row['slot']} try {row['attempt']}: {row['detail']}", markup=False, highlight=False)
+
+
+def short_slots(slots: Sequence[str]) -> list[str]:
+    """Names of slots with as many characters of their cells as tell them apart, 8 at least."""
+    cells = {slot.partition("/")[0] for slot in slots}
+    length = next(n for n in range(8, 100) if len({cell[:n] for cell in cells}) == len(cells))
+    return [f"{slot.partition('/')[0][:length]}/{slot.partition('/')[2]}" for slot in slots]
+
+
+def is_meant(slot: str, beginning: str) -> bool:
+    """Whether a name, its beginning, or the beginning of its cell with its block, is that of the slot."""
+    cell, slash, block = beginning.partition("/")
+    return slot.startswith(beginning) or (bool(slash) and slot.startswith(cell) and slot.partition("/")[2] == block)
+
+
+def tried_slot(store: Store, beginning: str) -> str:
+    """The slot with attempts whose name is `beginning`, or the only one whose name begins so."""
+    begun = [slot.id for slot in store.slots() if beginning and is_meant(slot.id, beginning)]
+    found = [slot for slot in begun if any(True for _ in store.attempts(slot))]
+    if beginning in found or len(found) == 1:
+        return beginning if beginning in found else found[0]
+    named = f"`benchback list-runs {store.path}` names them"
+    if not found:
+        raise InputError(f"run={beginning[:100]} has no attempts in {store.path}; {named}")
+    listed = ", ".join(found[:MOST_CANDIDATES])
+    raise InputError(f"run={beginning[:100]} begins {len(found)} runs, e.g. {listed}; give more of its name, {named}")
 
 
 def print_run(store: Store, slot: str, as_json: bool) -> None:
     """Print all attempts at one slot, with everything measured."""
     attempts = list(store.attempts(slot))
-    if not attempts:
-        raise InputError(f"run={slot} has no attempts in {store.path}; `benchback list-runs {store.path}` names them")
     if as_json:
         print(json.dumps([asdict(a) for a in attempts], indent=2))
         return

@@ -18,14 +18,17 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from benchback.cli.arguments import (
     Imports,
+    check_seed,
     keep_programs,
+    leading,
     limit_threads,
     limit_threads_early,
     on_interrupt,
     parse,
-    positional,
+    parse_named,
     tell_notes,
     value_of,
+    with_config,
     with_imports,
 )
 from benchback.cli.tables import jsonable
@@ -121,24 +124,22 @@ class PlayFlags:
 def train(arguments: list[str]) -> int:
     from benchback import registry
     from benchback.cli import populations
-    from benchback.training import run_dir
 
-    algorithm = registry.DEFAULT_ALGORITHM
-    if arguments and not arguments[0].startswith("-"):
-        algorithm, arguments = arguments[0], arguments[1:]
-    fields: dict[str, Any] = {"algorithm": algorithm}
+    named, arguments = leading(arguments)
+    fields: dict[str, Any] = {"algorithm": registry.DEFAULT_ALGORITHM if named is None else named}
     origin = None
     if resumed := value_of("--resume", arguments):
         origin = populations.opened(resumed)
         fields = origin.checkpoint.run | (
             {"mode": "best", "gradients": "framework"} if value_of("--backend", arguments) else {}
         )
-    if given := value_of("--config", arguments):
-        fields |= run_dir.read_config(Path(given))
+        if named not in (None, fields["algorithm"]):
+            raise InputError(f"{resumed} is a run of {fields['algorithm']}, not of {named}; leave {named} out")
+    fields = with_config(fields, value_of("--config", arguments), fields["algorithm"] if origin else named)
     limit_threads_early(arguments)
     default = TrainFlags(run=Run.from_dict(with_imports(fields, arguments)))
     flags_type = TrainFlags[Run[registry.config(fields["algorithm"])]]
-    flags = parse(flags_type, arguments, f"train {algorithm}", default)
+    flags = parse(flags_type, arguments, f"train {fields['algorithm']}", default)
     asked = populations.asked_for(flags, origin)
     limit_threads(flags.threads)
     if flags.compile_cache:
@@ -179,12 +180,10 @@ def evaluate(arguments: list[str]) -> int:
     from benchback.population.folder import open_any
     from benchback.training.evaluate import evaluate
 
-    if arguments and arguments[0] in ("-h", "--help"):
-        parse(EvalFlags, arguments, "eval RUN")
-    path, rest = positional(arguments, "eval", "a run folder")
-    flags = parse(EvalFlags, rest, "eval RUN")
+    path, flags = parse_named(EvalFlags, arguments, "eval", "RUN", "a run folder")
     if flags.episodes < 1:
         raise InputError(f"episodes={flags.episodes} must be at least 1")
+    check_seed(flags.seed)
     limit_threads(flags.threads)
     _, _, checkpoint = open_any(path)
     run = Run.from_dict(checkpoint.run)
@@ -199,13 +198,11 @@ def play(arguments: list[str]) -> int:
     from benchback.population.folder import open_any
     from benchback.tools.play import record
 
-    if arguments and arguments[0] in ("-h", "--help"):
-        parse(PlayFlags, arguments, "play RUN")
-    path, rest = positional(arguments, "play", "a run folder")
-    flags = parse(PlayFlags, rest, "play RUN")
+    path, flags = parse_named(PlayFlags, arguments, "play", "RUN", "a run folder")
     for name in ("episodes", "max_steps"):
         if getattr(flags, name) < 1:
             raise InputError(f"{name}={getattr(flags, name)} must be at least 1")
+    check_seed(flags.seed)
     if flags.fps is not None and not 0 < flags.fps <= 1000:
         raise InputError(f"fps={flags.fps:g} must be greater than 0 and at most 1000")
     limit_threads(flags.threads)

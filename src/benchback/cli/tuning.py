@@ -10,8 +10,8 @@ import tyro
 from rich.console import Console
 from rich.markup import escape
 
-from benchback.cli.arguments import Imports, on_stop, parse, positional, tell_notes, value_of, with_imports
-from benchback.cli.running import FAILED_RUNS
+from benchback.cli.arguments import Imports, on_stop, parse, positional, tell_notes, value_of, with_config, with_imports
+from benchback.cli.running import FAILED_RUNS, check_runnable
 from benchback.cli.tables import table
 from benchback.errors import InputError
 
@@ -69,6 +69,7 @@ def tune(arguments: list[str]) -> int:
     tell_notes(flags.run.env)
     seed = flags.run.seed
     tuning = search.study_of(space, seed, scale=flags.scale, threads=flags.threads, timeout_s=flags.timeout_s)
+    check_runnable(tuning)
     out = flags.out or Path("runs") / tuning.name
     called = result.labels(tuning)
     with search.open_tuning(out, tuning, seed, new_stratum=flags.new_stratum) as store:
@@ -89,7 +90,6 @@ def chosen_space(arguments: list[str]) -> tuple[Any, TuneFlags]:
     from benchback import registry
     from benchback.runs import Run
     from benchback.tools.tune import space as spaces
-    from benchback.training import run_dir
 
     if arguments and arguments[0] in ("-h", "--help"):
         arguments = [registry.DEFAULT_ALGORITHM, *arguments]
@@ -97,9 +97,7 @@ def chosen_space(arguments: list[str]) -> tuple[Any, TuneFlags]:
     name, rest = positional(arguments, "tune", known)
     by_flags = name in registry.ALGORITHMS
     space = spaces.Space(name, {"algorithm": name}) if by_flags else spaces.load(name)
-    fields = dict(space.base)
-    if given := value_of("--config", rest):
-        fields |= run_dir.read_config(Path(given)) | {"algorithm": fields["algorithm"]}
+    fields = with_config(space.base, value_of("--config", rest), space.base["algorithm"])
     default = TuneFlags(run=Run.from_dict(with_imports(fields, rest)), points=space.points, seeds=space.seeds)
     flags_type = TuneFlags[Run[registry.config(fields["algorithm"])]]
     flags = parse(flags_type, rest, f"tune {name}", default)

@@ -95,8 +95,10 @@ def measured(study: "Study", flags: PeersFlags | MicroFlags | ScaleFlags) -> Ite
     """The complete store of a comparison; an interrupted one is continued."""
     from benchback.cli.arguments import on_stop
     from benchback.cli.board import stopped_text, watching
+    from benchback.cli.running import check_runnable
     from benchback.measure import coordinator
 
+    check_runnable(study)
     stop = on_stop()
     path = flags.store or Path("runs") / f"{study.name}.sqlite"
     with coordinator.open_campaign(path, study, new_stratum=flags.new_stratum) as store:

@@ -6,7 +6,6 @@ and serve every backend, with a transfer each way at every step. A user's own en
 """
 
 from dataclasses import replace
-from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Literal, NamedTuple
@@ -22,11 +21,12 @@ from benchback.envs.names import (
     EXTRAS,
     GYMNAX,
     MUJOCO,
+    NEEDED,
     PROBES,
     SUITES,
     TORCH,
 )
-from benchback.errors import InputError
+from benchback.errors import InputError, install, near
 
 __all__ = [
     "CONTINUOUS",
@@ -34,6 +34,7 @@ __all__ = [
     "EXTERNAL",
     "EXTRAS",
     "GYMNAX",
+    "NEEDED",
     "PROBES",
     "SUITES",
     "TORCH",
@@ -102,7 +103,9 @@ def check(id: str) -> None:
         check_installed(id)
         _suite(suite).check(name)
     else:
-        raise InputError(_unknown(parts))
+        raise InputError(
+            f"env={parts.base.removesuffix('/')[:100]} is unknown; {_meant(parts)}`benchback list` shows all"
+        )
     wrappers.parse(texts, id)
 
 
@@ -110,21 +113,30 @@ def _bare(parts: EnvId) -> EnvId:
     return parts._replace(wrappers=())
 
 
-def _unknown(parts: EnvId) -> str:
-    near = get_close_matches(parts.base, ids(), n=1, cutoff=0)
-    near += get_close_matches(f"gymnax/{parts.base}", ids(), n=1, cutoff=0.6)
-    meant = f"gymnasium/{parts.suite}" if ":" in parts.suite else near[-1]
-    return f"env={parts.base.removesuffix('/')} is unknown; did you mean {meant}? `benchback list` shows all"
+def _meant(parts: EnvId) -> str:
+    """A question with the environment that is meant, if one is near; its suite may have been left out."""
+    if ":" in parts.suite:
+        return f"did you mean gymnasium/{parts.suite}? "
+    id = parts.base
+    suite, slash, name = id.rpartition("/")
+    known = [x for x in ids() if x.startswith(f"{suite}/")] or ids()
+    names = list(dict.fromkeys(x.partition("/")[2] for x in known))
+    found = (slash and near(id, known)) or near(name, names)
+    whole = next((x for x in known if x in (found, f"gymnax/{found}") or x.endswith(f"/{found}")), None)
+    return f"did you mean {whole}? " if whole else "" if slash else "an id is suite/name, e.g. gymnax/CartPole-v1; "
 
 
 def check_installed(id: str) -> None:
     """Raise an InputError that names the extra unless the package of `id` is installed; imports nothing."""
     suite, name, _ = split(id)
+    for package, extra in NEEDED.get(suite, {}).items():
+        if find_spec(package) is None:
+            raise InputError(f"env={id} needs {package}, which is not installed: {install(extra)}")
     module, extra = (
         ("mujoco", "mujoco") if (suite, name in MUJOCO) == ("gymnasium", True) else EXTRAS.get(suite, ("", ""))
     )
     if module and find_spec(module) is None:
-        remedy = f"pip install 'benchback[{extra}]', where there is a wheel for this platform"
+        remedy = f"{install(extra)}, where there is a wheel for this platform"
         raise InputError(f"env={id} needs {module}, which is not installed: {remedy}")
 
 
@@ -136,7 +148,7 @@ def _suite(suite: str) -> Any:
         if suite not in EXTRAS:
             raise
         module, extra = EXTRAS[suite]
-        remedy = f"pip install --force-reinstall 'benchback[{extra}]', or choose another suite"
+        remedy = f"{install(extra).replace('install', 'install --force-reinstall', 1)}, or choose another suite"
         raise InputError(f"suite {suite} cannot load {module} here ({error}): {remedy}") from None
 
 

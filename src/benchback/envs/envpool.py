@@ -9,7 +9,6 @@ import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
 from functools import cache
 from typing import Any, Literal
 
@@ -18,15 +17,16 @@ import numpy as np
 
 from benchback.envs.external import Copies
 from benchback.envs.gymnasium import actions_of, layout
-from benchback.errors import InputError
+from benchback.errors import InputError, near
 
 
 def check(name: str) -> None:
-    """Raise an InputError that suggests the nearest name unless envpool has `name`."""
+    """Raise an InputError that suggests a near name unless envpool has `name`."""
     known = envpool.list_all_envs()
     if name not in known:
-        near = get_close_matches(name, known, n=1, cutoff=0)[0]
-        raise InputError(f"env=envpool/{name} is not one of envpool's; did you mean envpool/{near}?")
+        found = near(name, known)
+        meant = f"did you mean envpool/{found}?" if found else "envpool.list_all_envs() names them"
+        raise InputError(f"env=envpool/{name[:100]} is not one of envpool's; {meant}")
 
 
 @cache

@@ -10,7 +10,6 @@ A name may say which module registers it, `my_module:MyEnv-v0`. Packages that re
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from difflib import get_close_matches
 from functools import cache
 from math import prod
 from typing import Any, Literal
@@ -24,7 +23,7 @@ from gymnasium.error import DependencyNotInstalled, Error
 from benchback.envs.external import Copies
 from benchback.envs.interface import Box, Discrete
 from benchback.envs.mujoco_warnings import without_mujoco_warnings
-from benchback.errors import InputError
+from benchback.errors import InputError, install, near
 from benchback.imports import import_named, installed, load
 
 GROUP = "gymnasium.envs"
@@ -35,7 +34,7 @@ MOST_ACTIONS = 4096
 
 
 def check(name: str) -> None:
-    """Raise an InputError that suggests the nearest registered name unless gymnasium has `name`."""
+    """Raise an InputError that suggests a near one unless gymnasium has `name`."""
     registered(name)
 
 
@@ -47,9 +46,10 @@ def registered(name: str) -> str:
     if own not in gymnasium.registry:
         _ask_packages(own)
     if own not in gymnasium.registry:
-        near = get_close_matches(own, list(gymnasium.registry), n=1, cutoff=0)[0]
+        found = near(own, gymnasium.registry)
+        meant = f"did you mean gymnasium/{found}?" if found else "gymnasium.pprint_registry() names them"
         why = f"importing {module} does not register it" if module else "is not registered"
-        raise InputError(f"env=gymnasium/{name} {why}; did you mean gymnasium/{near}?")
+        raise InputError(f"env=gymnasium/{name[:100]} {why}; {meant}")
     return own
 
 
@@ -197,7 +197,7 @@ def _made(name: str, render_mode: str | None = None) -> Iterator[gymnasium.Env]:
             yield _make(name, render_mode)
     except DependencyNotInstalled as error:
         extra = "mujoco" if "mujoco" in str(error).lower() else None
-        remedy = f"pip install 'benchback[{extra}]'" if extra else "install what it names"
+        remedy = install(extra) if extra else "install what it names"
         raise InputError(f"env=gymnasium/{name} needs a package that is not installed ({error}); {remedy}") from None
     except Error as error:
         raise InputError(f"env=gymnasium/{name} cannot be made: {error}") from None

@@ -116,3 +116,9 @@ EXTRAS = {
     "envpool": ("envpool", "envpool"),
 }
 """Suite -> the module that it needs and the extra of this package that installs it."""
+NEEDED = {
+    **{suite: {"jax": "jax"} for suite in ("probe", "brax", "navix", "playground")},
+    "gymnax": {"jax": "jax", "gymnax": "jax"},
+    "torch": {"torch": "torch"},
+}
+"""Suite -> packages of a whole framework that it needs -> the extra that installs each."""

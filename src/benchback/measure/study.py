@@ -16,7 +16,7 @@ from typing import Any, get_args
 
 from benchback import registry
 from benchback.agent import Gradients
-from benchback.errors import InputError
+from benchback.errors import InputError, hint
 from benchback.measure.record import Cell, Kind, digest
 from benchback.measure.study_checks import (
     Device,
@@ -81,8 +81,11 @@ class Study:
     """Everything that determines what is measured, except the machine."""
 
     name: str
+    """Names the campaign and its store: 1 to 64 of the characters a-z, 0-9, _ and -."""
     products: tuple[Product, ...]
+    """Parts of the study, one after another; each a product of axes."""
     description: str = ""
+    """What it compares, in a sentence."""
     min_blocks: int = 5
     """Blocks of every group before the stopping rule applies."""
     max_blocks: int = 30
@@ -92,6 +95,7 @@ class Study:
     timeout_s: float = 1800.0
     """Seconds after which a run is ended."""
     protocol: Protocol = "relay"
+    """`relay`: the variants of a block take turns in resident processes. `runs`: whole trainings one after another."""
     turn_s: float = 0.05
     """Seconds of the counted part of a turn, at least."""
     relay_s: float = 20.0
@@ -101,6 +105,7 @@ class Study:
     budget_s: float | None = None
     """Seconds for the whole campaign: blocks are added while they fit, first where the verdict is open."""
     order: Order = "protocol"
+    """`protocol`: paired blocks in a seeded order. `original`: the order in which the study lists its cells."""
     repeats: int = 1
     """Passes through the list in the original order."""
     aa: bool = True
@@ -108,13 +113,15 @@ class Study:
     rerun_noisy: bool = True
     """Repeat, at most twice, runs made while the machine was noisy; otherwise they are tagged and kept."""
     device: Device = "cpu"
+    """Where everything runs, unless a product says otherwise."""
     threads: int = 1
+    """CPU threads of every run, unless a product says otherwise."""
     scale: float = 1.0
-    """Factor on the number of iterations, see `scaled`."""
+    """Factor on the number of iterations, at most 1: a quick look, marked as not comparable."""
     only: tuple[int, ...] | None = None
-    """Indices of the entries that are kept, see `select`; all of them if None."""
+    """Indices of the configurations that are kept; all of them if None."""
     kind: Kind = "training"
-    """Which program runs the cells. Entries of other kinds than training are not checked."""
+    """Which program runs the cells; a study of one's own is always of trainings."""
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -183,9 +190,7 @@ def load(name_or_path: str | Path) -> Study:
             f"study={shown(given)}: Python files are read from the package only; write the same fields as YAML, "
             f"or name one of {', '.join(names())}"
         )
-    near = registry.nearest(given[:100], names())
-    known = ", ".join(names())
-    raise InputError(f"study={shown(given)} is unknown; did you mean {near}? Known: {known}, or a path to a .yaml file")
+    raise InputError(f"study={shown(given)} is unknown; {hint(given, names())}, or a path to a .yaml file")
 
 
 def scaled(study: Study, factor: float) -> Study:
@@ -313,8 +318,7 @@ def _fields(cls: type, what: str, given: Mapping[str, Any], apart: Sequence[str]
     known = {f.name: f for f in fields(cls)}
     for name in given:
         if name not in known:
-            near = registry.nearest(str(name)[:100], known)
-            raise InputError(f"{shown(name)} is not a field of {what}; did you mean {near}?")
+            raise InputError(f"{shown(name)} is not a field of {what}; {hint(name, known)}")
     for name, f in known.items():
         if name not in given and name not in apart and f.default is MISSING and f.default_factory is MISSING:
             raise InputError(f"{what} needs the field {name}")

@@ -20,6 +20,7 @@ Protocol = Literal["relay", "runs"]
 """`relay`: the variants of a block take turns in resident processes. `runs`: whole trainings one after another."""
 
 MOST_CELLS = 10_000
+MOST_BLOCKS = 10_000
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 LONGEST_LABEL = 100
 LONGEST_DESCRIPTION = 2000
@@ -53,9 +54,12 @@ def check_settings(study: "Study") -> None:
     for name in ("min_blocks", "repeats", "threads"):
         if getattr(study, name) < 1:
             raise InputError(f"{name}={getattr(study, name)} must be at least 1")
+    for name in ("max_blocks", "repeats"):
+        if getattr(study, name) > MOST_BLOCKS:
+            raise InputError(f"{name}={getattr(study, name)} is too many; at most {MOST_BLOCKS}")
     if study.max_blocks < study.min_blocks:
         raise InputError(f"max_blocks={study.max_blocks} must be at least min_blocks={study.min_blocks}")
-    for name in ("precision", "timeout_s", "turn_s", "relay_s", *(["budget_s"] if study.budget_s else [])):
+    for name in ("precision", "timeout_s", "turn_s", "relay_s", *(["budget_s"] if study.budget_s is not None else [])):
         if not 0 < getattr(study, name) < math.inf:
             raise InputError(f"{name}={getattr(study, name)} must be greater than 0")
     if not 0 < study.scale <= 1:

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from benchback import registry
-from benchback.errors import InputError
+from benchback.errors import InputError, hint
 from benchback.population.ranges import Range, parse_range
 from benchback.runs import Run
 
@@ -161,8 +161,7 @@ def _check_float(run: Run, name: str) -> None:
             f"--vary {name}: it is part of the program, the same for all members; train a population for each value, "
             f"or vary one of {', '.join(floats)}"
         )
-    near = registry.nearest(name, floats)
-    raise InputError(f"--vary {name[:60]}: not a field of a {run.algorithm} run; did you mean {near}?")
+    raise InputError(f"--vary {name[:60]}: not a field of a {run.algorithm} run; {hint(name, floats)}")
 
 
 def _numbers(name: str, given: Sequence[Any]) -> tuple[float, ...]:

@@ -31,8 +31,10 @@ from benchback.report.naming import plain_names
 from benchback.report.page import Content, page, rounded_table
 from benchback.report.rows import spread_chart
 from benchback.report.work import work_text
-from benchback.training.checkpoint import replacing
+from benchback.training.outputs import check_replaceable, replacing_folder
 
+MAKER = "benchback report"
+"""Who made a folder of charts and tables, as its list of files says."""
 Table = Callable[[Source], pl.DataFrame]
 TABLES: dict[str, Table] = {
     "pairs": claim_tables.pairs_table,
@@ -98,6 +100,7 @@ def render(
     env_times: Mapping[str, float] | None = None,
 ) -> list[Path]:
     """Write the report of a store below the folder `out`; returns what was written, the page first."""
+    check_replaceable(out, MAKER)
     source = read(store, seed, env_times=env_times)
     if not any(run.sampled for run in source.runs):
         raise InputError(f"{store.path} has no result yet; run the campaign first, see benchback status {store.path}")
@@ -106,7 +109,6 @@ def render(
     if against is not None:
         tables["machines"] = _beside(source, read(against, seed))
     figures = charts_of(source)
-    _make_folder(out)
     names = plain_names(source)
     specifications = {x.id: specification(x, source.orders, names) for x in figures if x.chart is not None}
     tables = {name: rounded_table(table) for name, table in tables.items()}
@@ -122,21 +124,14 @@ def render(
     shown = {figure.id: unfiltered(figure, rows_of(figure, tables[figure.data])) for figure in figures}
     pictured = [x for x in figures if images and x.chart is not None and not shown[x.id].is_empty()]
     jobs = [with_data(specifications[x.id], x.data, shown[x.id]) for x in pictured]
-    with drawings(jobs, len(allowed_processors())) as drawn:
-        files = [_write(out / "index.html", page(content).encode())]
-        files += [x for name, table in tables.items() if not table.is_empty() for x in _data_files(out, name, table)]
+    with replacing_folder(out, MAKER) as draft, drawings(jobs, len(allowed_processors())) as drawn:
+        files = [_write(draft / "index.html", page(content).encode())]
+        files += [x for name, table in tables.items() if not table.is_empty() for x in _data_files(draft, name, table)]
         for figure in figures:
-            files.append(_write(out / "tables" / f"{figure.id}.md", markdown(figure, shown[figure.id]).encode()))
+            files.append(_write(draft / "tables" / f"{figure.id}.md", markdown(figure, shown[figure.id]).encode()))
         for figure, drawing in zip(pictured, drawn, strict=True):
-            files += _images(out, figure.id, drawing)
-    return files
-
-
-def _make_folder(out: Path) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError):
-        raise InputError(f"{out} is not a folder; choose another place with --out") from None
+            files += _images(draft, figure.id, drawing)
+    return [out / path.relative_to(draft) for path in files]
 
 
 def _beside(source: Source, other: Source) -> pl.DataFrame:
@@ -151,10 +146,8 @@ def _beside(source: Source, other: Source) -> pl.DataFrame:
 
 
 def _write(path: Path, content: bytes) -> Path:
-    """The file, complete or not there."""
     path.parent.mkdir(exist_ok=True)
-    with replacing(path) as draft:
-        draft.write_bytes(content)
+    path.write_bytes(content)
     return path
 
 
@@ -200,6 +193,7 @@ def render_imported(runs: pl.DataFrame, out: Path) -> list[Path]:
     """Tables and charts of results of benchback-rl, drawn like ours."""
     from benchback.analysis import imported
 
+    check_replaceable(out, MAKER)
     tables = {
         "imported_runs": imported.charts_data(runs),
         "imported_speedups": pl.DataFrame(imported.speedups(runs)),
@@ -207,14 +201,15 @@ def render_imported(runs: pl.DataFrame, out: Path) -> list[Path]:
         "imported_modes": pl.DataFrame(imported.modes(runs)),
     }
     tables = {name: rounded_table(table) for name, table in tables.items()}
-    _make_folder(out)
-    files = [path for name, table in tables.items() if not table.is_empty() for path in _data_files(out, name, table)]
     drawn = tables["imported_runs"]
     variants = drawn["variant"].unique(maintain_order=True).to_list()
     models = drawn["model"].unique(maintain_order=True).to_list()
-    for value, title in (("total_s", "total"), ("steady_s", "steady iteration")):
-        chart = spread_chart("imported_runs", value, f"seconds, {title}", models)
-        figure = Figure(f"imported_{value}", 3, title, "", "imported_runs", {}, chart)
-        whole = specification(figure, {"variant": variants}, {})
-        files += _images(out, figure.id, draw(with_data(whole, figure.data, drawn.filter(pl.col("timing") == "async"))))
-    return files
+    timed = drawn.filter(pl.col("timing") == "async")
+    with replacing_folder(out, MAKER) as draft:
+        files = [x for name, table in tables.items() if not table.is_empty() for x in _data_files(draft, name, table)]
+        for value, title in (("total_s", "total"), ("steady_s", "steady iteration")):
+            chart = spread_chart("imported_runs", value, f"seconds, {title}", models)
+            figure = Figure(f"imported_{value}", 3, title, "", "imported_runs", {}, chart)
+            whole = specification(figure, {"variant": variants}, {})
+            files += _images(draft, figure.id, draw(with_data(whole, figure.data, timed)))
+    return [out / path.relative_to(draft) for path in files]

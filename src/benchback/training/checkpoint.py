@@ -19,6 +19,7 @@ from safetensors.numpy import load, save
 
 from benchback.agent import Weights
 from benchback.errors import InputError
+from benchback.training.outputs import explained
 
 FORMAT = "benchback-checkpoint"
 VERSION = 1
@@ -54,7 +55,7 @@ def write(path: Path, checkpoint: Checkpoint) -> None:
 
 def write_atomically(path: Path, data: bytes | str) -> None:
     """Write atomically: after a crash `path` holds either the complete old or the complete new content."""
-    with replacing(path) as draft, draft.open("wb") as file:
+    with explained(path), replacing(path) as draft, draft.open("wb") as file:
         file.write(data.encode() if isinstance(data, str) else data)
         file.flush()
         os.fsync(file.fileno())

@@ -5,6 +5,7 @@ known and the checkpoint is replaced atomically: a crash loses at most the itera
 """
 
 import csv
+import os
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +20,7 @@ from benchback.registry import stored_gradients
 from benchback.runs import Run
 from benchback.training import Progress, checkpoint, train
 from benchback.training.checkpoint import Checkpoint
+from benchback.training.outputs import check_writable, explained
 
 POPULATION = "population.yaml"
 """File that tells a population's directory from that of a single run."""
@@ -67,7 +69,7 @@ class RunDir:
 def _append(path: Path, rows: Sequence[dict[str, Any]]) -> None:
     """Add rows to a CSV file, a new one with a header."""
     new = not path.exists()
-    with path.open("a", newline="") as file:
+    with explained(path), path.open("a", newline="") as file:
         writer = csv.DictWriter(file, fieldnames=list(rows[0]))
         if new:
             writer.writeheader()
@@ -84,9 +86,10 @@ def create(path: Path, run: Run) -> RunDir:
 
 
 def check_free(path: Path) -> None:
-    """Raise an InputError if the path exists."""
-    if path.exists():
+    """Raise an InputError if the path exists, or cannot be created."""
+    if os.path.lexists(path):
         raise InputError(f"{path} exists; choose another --out, or continue it with --resume {path}")
+    check_writable(path)
 
 
 def open_run(path: Path) -> tuple[RunDir, Checkpoint]:
@@ -243,6 +246,10 @@ def _mapping(loader: _Plain, node: yaml.MappingNode) -> dict[Any, Any]:
     return found
 
 
+# YAML 1.1 takes 3e-4 for text: it wants a point and a sign. Its other floats stay, as do its integers.
+_Plain.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+\Z"), list("-+.0123456789")
+)
 _Plain.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
 
 

@@ -6,8 +6,10 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from benchback.algorithms.fields import (
     MODEL_SIZES,
     Rows,
+    check_batch,
     check_counts,
     check_decays,
+    check_finite,
     check_hidden_sizes,
     check_positive,
     check_shares,
@@ -90,7 +92,9 @@ class Config:
     def __post_init__(self) -> None:
         check_counts(self, ("num_envs", "num_steps", "num_iterations", "num_updates", "minibatch_size"))
         check_counts(self, ("replay_capacity", "learning_starts", "target_every"))
+        check_batch(self)
         check_hidden_sizes(self)
+        check_finite(self)
         check_positive(self, ("learning_rate", "adam_epsilon", "tau", "exploration_fraction"))
         check_shares(self, ("gamma", "tau", "first_epsilon", "last_epsilon", "exploration_fraction"))
         check_decays(self, ("adam_beta1", "adam_beta2"))

@@ -1,14 +1,19 @@
 """Configuration of PPO. Integers and strings are static, floats are data of the program."""
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from benchback.algorithms.fields import (
     MODEL_SIZES,
     Rows,
+    check_batch,
     check_counts,
     check_decays,
+    check_finite,
     check_hidden_sizes,
+    check_log_std,
+    check_not_negative,
     check_positive,
     check_shares,
 )
@@ -91,15 +96,19 @@ class Config:
 
     def __post_init__(self) -> None:
         check_counts(self, ("num_envs", "num_steps", "num_iterations", "num_epochs", "num_minibatches"))
+        check_batch(self)
         check_hidden_sizes(self)
+        check_finite(self)
         if self.batch_size % self.num_minibatches:
             raise InputError(
                 f"num_minibatches={self.num_minibatches} does not divide the batch of {self.batch_size}; "
                 f"choose a divisor, e.g. {_nearest_divisor(self.batch_size, self.num_minibatches)}"
             )
         check_positive(self, ("learning_rate", "adam_epsilon", "max_grad_norm", "clip"))
+        check_not_negative(self, ("entropy_coefficient", "value_coefficient"))
         check_shares(self, ("gamma", "gae_lambda"))
         check_decays(self, ("adam_beta1", "adam_beta2"))
+        check_log_std(self)
 
     @property
     def batch_size(self) -> int:
@@ -146,5 +155,5 @@ class Config:
 
 
 def _nearest_divisor(number: int, wanted: int) -> int:
-    divisors = [d for d in range(1, number + 1) if number % d == 0]
-    return min(divisors, key=lambda d: (abs(d - wanted), -d))
+    small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
+    return min((*small, *(number // d for d in small)), key=lambda d: (abs(d - wanted), -d))

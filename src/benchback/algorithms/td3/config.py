@@ -6,8 +6,10 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from benchback.algorithms.fields import (
     MODEL_SIZES,
     Rows,
+    check_batch,
     check_counts,
     check_decays,
+    check_finite,
     check_hidden_sizes,
     check_not_negative,
     check_positive,
@@ -88,9 +90,11 @@ class Config:
     def __post_init__(self) -> None:
         check_counts(self, ("num_envs", "num_steps", "num_iterations", "num_updates", "minibatch_size"))
         check_counts(self, ("replay_capacity", "policy_delay"))
+        check_batch(self)
         check_hidden_sizes(self)
+        check_finite(self)
         check_positive(self, ("actor_learning_rate", "critic_learning_rate", "adam_epsilon"))
-        check_not_negative(self, ("start_steps", "update_after"))
+        check_counts(self, ("start_steps", "update_after"), least=0)
         check_not_negative(self, ("exploration_noise", "target_noise", "target_noise_clip"))
         check_shares(self, ("gamma", "polyak"))
         check_decays(self, ("adam_beta1", "adam_beta2"))

@@ -6,9 +6,12 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from benchback.algorithms.fields import (
     MODEL_SIZES,
     Rows,
+    check_batch,
     check_counts,
     check_decays,
+    check_finite,
     check_hidden_sizes,
+    check_log_std,
     check_positive,
     check_shares,
 )
@@ -73,10 +76,13 @@ class Config:
 
     def __post_init__(self) -> None:
         check_counts(self, ("num_envs", "num_steps", "num_iterations", "num_value_steps"))
+        check_batch(self)
         check_hidden_sizes(self)
+        check_finite(self)
         check_positive(self, ("actor_learning_rate", "critic_learning_rate", "adam_epsilon"))
         check_shares(self, ("gamma", "gae_lambda"))
         check_decays(self, ("adam_beta1", "adam_beta2"))
+        check_log_std(self)
 
     @property
     def batch_size(self) -> int:

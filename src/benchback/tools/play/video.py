@@ -1,13 +1,16 @@
 """Writes frames to a file, mp4 or gif by its suffix; the file appears when it is complete."""
 
 import contextlib
+import errno
+import os
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 
-from benchback.errors import InputError
+from benchback.errors import InputError, install
+from benchback.training.outputs import check_writable
 
 PALETTES = "split[a][b];[a]palettegen=stats_mode=single[p];[b][p]paletteuse=new=1"
 """A palette of 256 colours per frame: a shared palette would need all frames in advance."""
@@ -27,7 +30,7 @@ def needed(extra: str) -> Iterator[None]:
         yield
     except ImportError as error:
         missing = (error.name or str(error)).partition(".")[0][:60]
-        raise InputError(f"{missing} is needed and not installed: pip install 'benchback[{extra}]'") from None
+        raise InputError(f"{missing} is needed and not installed: {install(extra)}") from None
 
 
 def check(out: Path) -> None:
@@ -38,6 +41,7 @@ def check(out: Path) -> None:
         raise InputError(f"{out} exists; choose another --out or remove it")
     if not out.parent.is_dir():
         raise InputError(f"{out.parent} is not a folder; create it, or choose another --out")
+    check_writable(out)
     with needed("play"):
         import imageio_ffmpeg  # noqa: F401
 
@@ -45,7 +49,7 @@ def check(out: Path) -> None:
 @contextlib.contextmanager
 def writer(out: Path, frames_per_s: float) -> Iterator[Callable[[np.ndarray], None]]:
     """A function that appends a frame; `out` appears when the context ends well."""
-    draft = out.with_name(f".{out.stem}.partial{out.suffix}")
+    draft = out.with_name(f".{out.stem}.{os.getpid()}.partial{out.suffix}")
     processes: list[subprocess.Popen] = []
 
     def write(image: np.ndarray) -> None:
@@ -53,20 +57,37 @@ def writer(out: Path, frames_per_s: float) -> Iterator[Callable[[np.ndarray], No
             processes.append(_encoder(draft, frames_per_s, *image.shape[:2]))
         pipe = processes[0].stdin
         assert pipe is not None
-        pipe.write(np.ascontiguousarray(image, np.uint8).data)
+        try:
+            pipe.write(np.ascontiguousarray(image, np.uint8).data)
+        except BrokenPipeError:
+            # Not our own output, which a reader may close: ffmpeg has given up, and says why.
+            raise failure(processes[0], out) from None
 
     try:
         yield write
         for process in processes:
-            _, said = process.communicate()
+            fault = failure(process, out)
             if process.returncode:
-                raise OSError(f"{out}: ffmpeg could not write it: {said.decode(errors='replace').strip()[-200:]}")
+                raise fault
             draft.replace(out)
     finally:
         for process in processes:
             process.kill()
             process.communicate()
         draft.unlink(missing_ok=True)
+
+
+def failure(process: subprocess.Popen, out: Path) -> OSError:
+    """Why ffmpeg ended without a video."""
+    try:
+        _, said = process.communicate()
+    except BrokenPipeError:
+        said = process.stderr.read() if process.stderr else b""
+        process.wait()
+    words = " ".join(said.decode(errors="replace").split())
+    full = "No space left on device" in words
+    reason = "the disk is full" if full else f"ffmpeg could not write it ({words[-200:] or process.returncode})"
+    return OSError(errno.ENOSPC if full else errno.EIO, f"{reason}; free some space, or choose another --out", str(out))
 
 
 def _encoder(path: Path, frames_per_s: float, height: int, width: int) -> subprocess.Popen:

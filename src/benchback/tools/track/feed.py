@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-from benchback.errors import InputError
+from benchback.errors import InputError, install
 from benchback.tools.track.run import Tracked
 
 Tracker = Literal["csv", "tensorboard", "wandb"]
@@ -26,7 +26,7 @@ EXTRAS = ("tensorboard", "wandb")
 def check_installed(tracker: str) -> None:
     """Refuse a tracker whose package is missing, and name its extra."""
     if tracker in EXTRAS and find_spec(tracker) is None:
-        raise InputError(f"--track {tracker} needs a package that is not installed: pip install 'benchback[{tracker}]'")
+        raise InputError(f"--track {tracker} needs a package that is not installed: {install(tracker)}")
 
 
 def write(tracker: str, run: Tracked, folder: Path, online: bool = False) -> Path:

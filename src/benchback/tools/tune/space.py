@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from benchback import registry
-from benchback.errors import InputError
+from benchback.errors import InputError, hint
 from benchback.measure.study_checks import NAME
 from benchback.population.ranges import Range, parse_range
-from benchback.runs import Run
+from benchback.runs import Run, whole_number
 from benchback.training.run_dir import read_config
 
 FOLDER = Path(__file__).parent / "spaces"
@@ -105,10 +105,7 @@ def load(name: str) -> Space:
     path = FOLDER / f"{name}.yaml" if name in names() else Path(name)
     if path.suffix not in (".yaml", ".yml"):
         known = [*registry.ALGORITHMS, *names()]
-        raise InputError(
-            f"space={name[:100]} is unknown; did you mean {registry.nearest(name[:100], known)}? Give an algorithm "
-            f"({', '.join(registry.ALGORITHMS)}), a space ({', '.join(names())}) or a YAML file"
-        )
+        raise InputError(f"space={name[:100]} is unknown; {hint(name, known)}; or give a YAML file")
     try:
         return from_dict({"name": path.stem.lower()} | read_config(path))
     except InputError as error:
@@ -120,7 +117,7 @@ def from_dict(given: Mapping[str, Any]) -> Space:
     known = {f.name: f for f in fields(Space)}
     for name, value in given.items():
         if name not in known:
-            raise InputError(f"{name[:60]} is not a field of a space; did you mean {registry.nearest(name, known)}?")
+            raise InputError(f"{name[:60]} is not a field of a space; {hint(name, known)}")
         kind = dict if name in ("base", "grid", "random") else type(known[name].default) if name != "name" else str
         if type(value) is not kind:
             raise InputError(f"{name}={value!r:.80} must be of type {kind.__name__}")
@@ -159,7 +156,7 @@ def _named(known: Mapping[str, Field], name: str) -> Field:
     if name == "seed":
         raise InputError("seed is not tuned: every point has the same seeds, as many as --seeds says")
     if name not in known:
-        raise InputError(f"{str(name)[:60]} is not a field of the run; did you mean {registry.nearest(name, known)}?")
+        raise InputError(f"{str(name)[:60]} is not a field of the run; {hint(name, known)}")
     return known[name]
 
 
@@ -181,10 +178,10 @@ def _parsed(field: Field, value: Any) -> Any:
     text = value.strip()
     try:
         if kind is tuple:
-            return [int(width) for width in text.split("x")]
+            return [whole_number(width) for width in text.split("x")]
         if kind is bool:
             return {"true": True, "false": False}[text.lower()]
-        return kind(text)
+        return whole_number(text) if kind is int else kind(text)
     except (KeyError, ValueError):
         example = "64x64" if kind is tuple else "true" if kind is bool else field.default
         raise InputError(f"{field.name}={text[:60]} must be of type {kind.__name__}, e.g. {example}") from None
