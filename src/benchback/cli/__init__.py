@@ -2,6 +2,7 @@
 
 import sys
 from importlib import import_module
+from typing import NoReturn
 
 from benchback import __version__
 from benchback.errors import InputError
@@ -36,8 +37,8 @@ usage: benchback VERB [options]        benchback VERB --help for the options of 
   doctor             whether this machine can measure, and what to change
   envs time          what a step of each environment costs
 
-exit codes: 0 ok, 1 a claim failed or the doctor says no, 2 wrong usage or input, 3 finished with failed runs,
-            74 input/output error, 130 interrupted
+exit codes: 0 ok, 1 a claim failed, training diverged or the doctor says no, 2 wrong usage or input,
+            3 finished with failed runs, 74 input/output error, 130 interrupted
 """
 
 VERBS = {
@@ -94,7 +95,7 @@ def main() -> None:
         fail(str(stop) or "interrupted", 130, "")
 
 
-def fail(message: str, code: int, label: str = "error: ") -> None:
+def fail(message: str, code: int, label: str = "error: ") -> NoReturn:
     """Exit with one line, escaped: names given by the user may hold any character."""
     shown = "".join(x if x.isprintable() else ascii(x)[1:-1] for x in message)
     print(f"benchback: {label}{shown if len(shown) <= 2000 else shown[:1997] + '...'}", file=sys.stderr)

@@ -91,6 +91,16 @@ def on_stop() -> Callable[[], bool]:
     return lambda: bool(asked)
 
 
+def each(*functions: Callable[..., None]) -> Callable[..., None]:
+    """A function that calls all the given ones in order."""
+
+    def call(*arguments: Any) -> None:
+        for function in functions:
+            function(*arguments)
+
+    return call
+
+
 SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 

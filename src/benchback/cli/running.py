@@ -1,14 +1,13 @@
 """`benchback run`: run a study in isolated processes, or continue it."""
 
 import json
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import tyro
 
-from benchback.cli.arguments import on_stop
+from benchback.cli.arguments import each, on_stop
 from benchback.cli.planning import PlanFlags, chosen_study
 
 FAILED_RUNS = 3
@@ -63,13 +62,3 @@ def run(arguments: list[str]) -> int:
         if not flags.json:
             print(f"{noise_text(noise)}\nthe whole report: benchback report {path}")
     return FAILED_RUNS if failed else 0
-
-
-def each(*functions: Callable[..., None]) -> Callable[..., None]:
-    """A function that calls all the given ones in order."""
-
-    def call(*arguments: Any) -> None:
-        for function in functions:
-            function(*arguments)
-
-    return call
