@@ -1,7 +1,6 @@
 """Shared by the verbs: parsing flags, thread counts, caches, and requests to stop."""
 
 import os
-import re
 import signal
 from collections.abc import Callable
 from itertools import zip_longest
@@ -99,15 +98,3 @@ def each(*functions: Callable[..., None]) -> Callable[..., None]:
             function(*arguments)
 
     return call
-
-
-SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
-
-
-def seconds_of(budget: str) -> float:
-    """Seconds of `90s`, `5m` or `1h`."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", budget)
-    seconds = float(found[1]) * SECONDS[found[2]] if found else 0.0
-    if not seconds:
-        raise InputError(f"--budget {budget} must be a time greater than 0 with its unit, e.g. 90s, 5m or 1h")
-    return seconds

@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
@@ -41,6 +41,8 @@ class Tracking:
     warn: Callable[[str], None]
     process: subprocess.Popen | None = None
     lines: SimpleQueue[str | None] | None = None
+    """Lines that the process has not taken yet; None ends them."""
+    pump: Thread | None = None
     seconds: float = 0.0
 
     def begin(self, place: RunDir) -> None:
@@ -54,7 +56,8 @@ class Tracking:
         self.process = subprocess.Popen(COMMAND, env=variables, start_new_session=True, text=True, **pipes)
         self.lines = SimpleQueue()
         self.lines.put(json.dumps({"run": asdict(tracked), "folders": folders, "online": self.online}))
-        Thread(target=_pump, args=(self.process, self.lines), daemon=True).start()
+        self.pump = Thread(target=_pump, args=(self.process, self.lines), daemon=True)
+        self.pump.start()
 
     def log(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Give rows to the trackers; missing values are left out."""
@@ -69,7 +72,7 @@ class Tracking:
 
     def close(self) -> None:
         """Wait until the trackers have all rows, and warn about those that failed."""
-        if self.process is None or self.lines is None:
+        if self.process is None or self.lines is None or self.pump is None:
             return
         self.lines.put(None)
         answers: dict[str, str] = {}
@@ -81,6 +84,8 @@ class Tracking:
             answers = dict.fromkeys(self.trackers, feed.one_line(error))
         finally:
             end_group(self.process)
+            self.pump.join()  # its pipe is broken now, if it was still writing
+            _close(self.process)
         for tracker in self.trackers:
             if fault := answers.get(tracker, "it ended without an answer"):
                 self.warn(f"{tracker} did not take all of it ({fault}); the run itself is stored")
@@ -113,6 +118,13 @@ def _pump(process: subprocess.Popen, lines: SimpleQueue[str | None]) -> None:
         process.stdin.close()
     except OSError:
         return
+
+
+def _close(process: subprocess.Popen) -> None:
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with suppress(OSError):  # what was not written is lost with the process
+                pipe.close()
 
 
 def main() -> None:
