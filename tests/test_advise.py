@@ -23,8 +23,8 @@ from benchback.analysis.advice import (
 from benchback.analysis.advice_wording import record_of, remarks, seconds_text, sentence, table_rows
 from benchback.analysis.prediction import Forecast, Measured, Quantity, forecasts, pooled, timing_of
 from benchback.cli.advising import AdviseFlags, answer_table, question_of
-from benchback.cli.arguments import seconds_of
 from benchback.errors import InputError
+from benchback.measure.budget import seconds_of
 from benchback.measure.candidates import Question, candidates, cell_of, resized, with_hidden
 from benchback.measure.cost import iteration_flops
 from benchback.measure.process import Ended

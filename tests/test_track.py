@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import os
 import subprocess
 import sys
@@ -17,9 +18,12 @@ from benchback.errors import InputError
 from benchback.measure import coordinator
 from benchback.measure.record import Attempt, Cell, Record, Slot
 from benchback.measure.store import open_store
+from benchback.runs import Run
 from benchback.tools.track import feed, feeder, wandb
 from benchback.tools.track.feeder import Feeder, folder_of
+from benchback.tools.track.live import tracking
 from benchback.tools.track.run import Tracked, rows_of, tracked
+from benchback.training.run_dir import RunDir
 
 SECRET = "0123456789abcdef0123456789abcdef01234567"
 
@@ -228,3 +232,59 @@ def test_asking_to_stop_ends_a_tracker_at_once(tmp_path: Path) -> None:
         Feeder(store, ("wandb",), asked_to_stop=lambda: True, log=pytest.fail).finished(*one())
         assert store.events() == []
     assert not (folder_of(store.path) / "wandb").exists()
+
+
+# While an agent trains
+
+
+def follow(trackers: tuple[str, ...], place: RunDir, warned: list[str]) -> None:
+    """Three iterations and an evaluation, as a training tells them."""
+    run = Run.from_dict({"num_iterations": 3})
+    with tracking(run, trackers, False, warned.append) as track:
+        track.begin(place)
+        for i in range(1, 4):
+            row = {"iteration": i, "env_steps": 8 * i, "seconds": 0.5 * i, "loss": 1.0 / i}
+            track.log([row | {"episode_return": math.nan if i == 1 else 10.0 * i}])
+        track.evaluated({"iteration": 3, "env_steps": 24, "return_mean": 25.0})
+
+
+def test_a_training_is_followed_and_a_tracker_that_fails_only_warns(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    (tmp_path / "run" / "track").mkdir(parents=True)
+    (tmp_path / "run" / "track" / "wandb").write_text("in the way")
+    warned: list[str] = []
+    follow(("tensorboard", "wandb"), RunDir(tmp_path / "run"), warned)
+    assert [line.split(" ")[0] for line in warned] == ["wandb"]
+    assert "FileExistsError" in warned[0]
+    events = EventAccumulator(str(tmp_path / "run" / "track" / "tensorboard"))
+    events.Reload()
+    assert [(event.step, event.value) for event in events.Scalars("episode_return")] == [(2, 20.0), (3, 30.0)]
+    assert [(event.step, event.value) for event in events.Scalars("evaluation/return_mean")] == [(3, 25.0)]
+
+
+@pytest.mark.slow
+def test_mlflow_keeps_all_trainings_beside_their_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Importing MLflow takes six seconds."""
+    pytest.importorskip("mlflow", reason="MLflow is not installed: pip install 'benchback[mlflow]'")
+    warned: list[str] = []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        follow(("mlflow",), RunDir(tmp_path / name), warned)
+    assert warned == []
+    found = {}
+    for meta in (tmp_path / "mlruns").glob("*/*/meta.yaml"):
+        name = (meta.parent / "tags" / "mlflow.runName").read_text()
+        lines = (meta.parent / "metrics" / "loss").read_text().split("\n")
+        found[name] = [(int(step), float(value)) for _, value, step, *_ in (line.split() for line in lines if line)]
+        assert (meta.parent / "params" / "algorithm").read_text() == "ppo"
+    assert found == {name: [(1, 1.0), (2, 0.5), (3, pytest.approx(1 / 3))] for name in ("a", "b")}
+
+
+def test_trackers_that_cannot_work_are_refused_before_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "find_spec", lambda name: None)
+    with (
+        pytest.raises(InputError, match=r"--track mlflow needs a package .*benchback\[mlflow\]"),
+        tracking(Run.from_dict({}), ("mlflow",), False, pytest.fail),
+    ):
+        pass

@@ -199,6 +199,10 @@ class Backend:
     """The argument as NumPy arrays, in one transfer."""
     compiles: Callable[[], int]
     """Number of programs compiled so far in this process; never decreases."""
+    put: Callable[[np.ndarray], Any] = lambda array: array
+    """A NumPy array as one of the framework, the inverse of `fetch`."""
+    parameters: Callable[[Any], Any] = lambda network: network
+    """A network of a State as users of the framework pass parameters to a module of their own."""
     functional: Callable[[Agent], Agent] | None = None
     """The agent as pure functions of trees of arrays, as populations need it; None if the framework has none."""
     functional_modes: Mapping[str, Callable[[Agent], Agent]] = field(default_factory=dict)

@@ -8,13 +8,16 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchback.analysis.reader import stored_attempts
 from benchback.errors import InputError
 from benchback.measure.record import Attempt, Cell, Slot, canonical
 from benchback.measure.store import Store
 from benchback.training.outputs import check_replaceable, replacing_folder
+
+if TYPE_CHECKING:
+    import polars
 
 Row = dict[str, Any]
 Writer = Callable[[Path, Sequence[str], Iterable[Row]], None]
@@ -35,13 +38,22 @@ def export(store: Store, out: Path, format: str) -> list[Path]:
         raise InputError(f"format={format} is unknown; choose one of {', '.join(WRITERS)}")
     check_replaceable(out, MAKER)
     runs = list(_runs(store))
-    # The columns of a table are those of all its rows, in the order they first appear.
-    columns = list(dict.fromkeys(chain.from_iterable(runs))) or ["slot", "attempt"]
-    write = WRITERS[format]
+    columns, write = _columns(runs), WRITERS[format]
     with replacing_folder(out, MAKER) as draft:
         write(draft / f"runs.{format}", columns, runs)
         write(draft / f"samples.{format}", SAMPLE_COLUMNS, _samples(store))
     return [out / f"{name}.{format}" for name in ("runs", "samples")]
+
+
+def frames(store: Store) -> tuple["polars.DataFrame", "polars.DataFrame"]:
+    """Both tables as data frames: runs and samples."""
+    runs = list(_runs(store))
+    return _frame(_columns(runs), runs), _frame(SAMPLE_COLUMNS, _samples(store))
+
+
+def _columns(rows: Iterable[Row]) -> list[str]:
+    """The columns of all rows, in the order they first appear."""
+    return list(dict.fromkeys(chain.from_iterable(rows))) or ["slot", "attempt"]
 
 
 def _runs(store: Store) -> Iterator[Row]:
@@ -126,6 +138,10 @@ def _write_json(path: Path, columns: Sequence[str], rows: Iterable[Row]) -> None
 
 
 def _write_parquet(path: Path, columns: Sequence[str], rows: Iterable[Row]) -> None:
+    _frame(columns, rows).write_parquet(path)
+
+
+def _frame(columns: Sequence[str], rows: Iterable[Row]) -> "polars.DataFrame":
     import polars
 
     frames, source = [], iter(rows)
@@ -135,7 +151,7 @@ def _write_parquet(path: Path, columns: Sequence[str], rows: Iterable[Row]) -> N
         frames.append(polars.DataFrame(data, schema=schema, strict=False))
     empty = polars.DataFrame(schema={_encodable(name): polars.Null for name in columns})
     # Batches may see different kinds of number in a column; the wider one holds both.
-    polars.concat([empty, *frames], how="vertical_relaxed").write_parquet(path)
+    return polars.concat([empty, *frames], how="vertical_relaxed")
 
 
 def _kind(values: Sequence[Any]) -> str:

@@ -63,6 +63,7 @@ backend = Backend(
     mark=xla.mark,
     fetch=xla.fetch,
     compiles=xla.compiles,
+    put=jnp.asarray,
     functional=xla.none,
     functional_modes={"none": xla.none, "filter_jit": filter_jit, "flatten": flatten},
 )

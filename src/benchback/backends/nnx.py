@@ -157,6 +157,8 @@ backend = Backend(
     mark=xla.mark,
     fetch=xla.fetch,
     compiles=xla.compiles,
+    put=jnp.asarray,
+    parameters=lambda network: nnx.state(network, nnx.Param),
     functional=functional,
     functional_modes={"none": xla.none, "split": xla.jit},
 )

@@ -326,6 +326,8 @@ backend = Backend(
     mark=mark,
     fetch=fetch,
     compiles=compiles,
+    put=torch.as_tensor,
+    parameters=lambda network: network.state_dict(),
 )
 
 

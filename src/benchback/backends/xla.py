@@ -107,6 +107,7 @@ BACKEND = Backend(
     mark=mark,
     fetch=fetch,
     compiles=compiles,
+    put=jnp.asarray,
     functional=none,
     functional_modes={"none": none, "jit": jit},
 )

@@ -4,6 +4,7 @@ import shutil
 import sys
 import textwrap
 from importlib import import_module
+from typing import NoReturn
 
 from benchback import __version__
 from benchback.cli.help import USAGE
@@ -89,7 +90,7 @@ def is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError) or any(word in str(error) for word in words)
 
 
-def fail(message: str, code: int, label: str = "error: ") -> None:
+def fail(message: str, code: int, label: str = "error: ") -> NoReturn:
     """Exit with one line, escaped: names given by the user may hold any character."""
     shown = "".join(x if x.isprintable() else ascii(x)[1:-1] for x in message)
     line = f"benchback: {label}{shown if len(shown) <= 2000 else shown[:1997] + '...'}"

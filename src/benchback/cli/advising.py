@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
 from benchback import registry
-from benchback.cli.arguments import Imports, on_stop, parse, seconds_of, tell_notes, with_config
+from benchback.cli.arguments import Imports, on_stop, parse, tell_notes, with_config
 from benchback.cli.tables import hours, jsonable
 from benchback.errors import InputError
 
@@ -61,6 +61,7 @@ class AdviseFlags:
 
 
 def advise(arguments: list[str]) -> int:
+    from benchback.measure.budget import seconds_of
     from benchback.measure.trials import trials
     from benchback.tools.advise import Hooks, advise
     from benchback.training.checkpoint import write_atomically

@@ -3,7 +3,6 @@
 import inspect
 import io
 import os
-import re
 import signal
 import sys
 from collections import Counter
@@ -288,13 +287,11 @@ def on_stop() -> Callable[[], bool]:
     return lambda: bool(asked)
 
 
-SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+def each(*functions: Callable[..., None]) -> Callable[..., None]:
+    """A function that calls all the given ones in order."""
 
+    def call(*arguments: Any) -> None:
+        for function in functions:
+            function(*arguments)
 
-def seconds_of(budget: str) -> float:
-    """Seconds of `90s`, `5m` or `1h`."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", budget)
-    seconds = float(found[1]) * SECONDS[found[2]] if found else 0.0
-    if not seconds:
-        raise InputError(f"--budget {budget} must be a time greater than 0 with its unit, e.g. 90s, 5m or 1h")
-    return seconds
+    return call

@@ -41,8 +41,8 @@ other workloads
   micro              what single operations cost in each backend: forward, collect, update, step
   scale              throughput and memory over environments, width and threads
 
-exit codes: 0 ok, 1 a claim failed or the doctor says no, 2 wrong usage or input, 3 finished with failed runs,
-            74 input/output error, 130 interrupted
+exit codes: 0 ok, 1 a claim failed, training diverged or the doctor says no, 2 wrong usage or input,
+            3 finished with failed runs, 74 input/output error, 130 interrupted
 """
 
 EXAMPLES = {

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 import tyro
 from rich.console import Console
 
-from benchback.cli.arguments import Imports, parse_named, seconds_of, tell_notes
+from benchback.cli.arguments import Imports, parse_named, tell_notes
 from benchback.cli.tables import hours, short_envs, table
 from benchback.errors import InputError
-from benchback.measure import machine
+from benchback.measure import budget, machine
 from benchback.measure import study as studies
 from benchback.measure.plan import TYPICAL_CV, Cost, estimate, minimum_detectable_effect, schedule
 from benchback.measure.record import Cell, Slot
@@ -19,9 +19,6 @@ from benchback.measure.study import Study
 
 NOTICEABLE = 1.1
 """A slowdown by other programs from which on the plan says so."""
-FEWEST_BLOCKS = 3
-"""Blocks of every group that a budget asks for before it adds some where they are needed most."""
-MOST_BLOCKS = 30
 
 
 @dataclass(frozen=True)
@@ -70,22 +67,18 @@ def chosen_study(arguments: list[str], verb: str, flags_type: type) -> tuple[Any
     if flags.blocks is not None:
         changes |= {"min_blocks": flags.blocks, "max_blocks": flags.blocks}
     if flags.budget is not None:
-        changes |= within(chosen, flags)
+        chosen = within(chosen, flags)
     changed = replace(chosen, **changes)
     if flags.protocol == "relay" and not changed.relays:
         raise InputError(f"--protocol relay has no effect in the order {changed.order}; add --order protocol")
     return changed, flags
 
 
-def within(study: Study, flags: PlanFlags) -> dict[str, Any]:
-    """The fields of a study that make it keep to the budget."""
+def within(study: Study, flags: PlanFlags) -> Study:
+    """The study with as many blocks as fit in the budget of the flags."""
     if flags.blocks is not None:
         raise InputError("--budget chooses the number of blocks; leave out --blocks, or --budget")
-    return {
-        "budget_s": seconds_of(flags.budget or ""),
-        "min_blocks": min(study.min_blocks, FEWEST_BLOCKS),
-        "max_blocks": MOST_BLOCKS,
-    }
+    return budget.within(study, budget.seconds_of(flags.budget or ""))
 
 
 def plan(arguments: list[str]) -> int:

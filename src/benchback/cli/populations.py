@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchback.cli.arguments import on_interrupt
+from benchback.cli.arguments import each, on_interrupt
 from benchback.cli.tables import jsonable
-from benchback.cli.training import Reporter, TrainFlags
+from benchback.cli.training import Reporter, TrainFlags, monitor_of
 from benchback.errors import InputError
 from benchback.population.folder import Stored, is_population, open_any, open_population
 from benchback.population.spec import Population, parse_vary
@@ -18,6 +18,9 @@ from benchback.training.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
     from benchback.population.training import Begun, Trained
+
+MOST_SHOWN = 5
+"""Members that diverged which are named one by one."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,8 @@ def opened(name: str) -> Origin:
     if is_population(Path(name)):
         stored = open_population(Path(name))
         return Origin(Path(name), stored.checkpoint, stored)
+    if Path(name).is_file():
+        raise InputError(f"--resume {name} is a file without all that training needs; resume its run folder")
     folder, member, checkpoint = open_any(name)
     return Origin(folder if member is None else None, checkpoint)
 
@@ -69,21 +74,31 @@ class PopulationReporter(Reporter):
 def run_population(flags: TrainFlags, asked: Population, origin: Origin | None) -> int:
     """Train the population and show its progress. When interrupted, it ends after the current call."""
     from benchback.population.training import train_population
+    from benchback.tools.track.live import tracking
 
     report = PopulationReporter(flags.run, origin.checkpoint.iteration if origin else 0, flags.json)
     interrupted = on_interrupt()
-    with report.bar:
+    with report.bar, tracking(flags.run, flags.track, flags.online, report.warn) as track:
+
+        def begin(begun: "Begun") -> None:
+            report.agents = len(begun.members)
+            print_begin(begun, flags.json)
+            track.begin(begun.folder)
+
         trained = train_population(
             flags.run,
             asked,
             out=flags.out,
             origin=origin.stored if origin else None,
             checkpoint_every=flags.checkpoint_every,
-            on_begin=lambda begun: print_begin(begun, flags.json),
-            on_rows=report,
+            monitor=monitor_of(flags, origin),
+            on_begin=begin,
+            on_rows=each(report, track.log),
             asked_to_stop=interrupted,
         )
     print_trained(trained, flags.json)
+    if len(trained.diverged) == len(trained.members):
+        return 1
     return 130 if trained.interrupted else 0
 
 
@@ -106,6 +121,7 @@ def print_trained(trained: "Trained", as_json: bool) -> None:
     path = trained.folder.path
     if as_json:
         ended = {"event": "interrupted" if trained.interrupted else "done", "folder": str(path), "members": known.size}
+        ended |= {"diverged": dict(trained.diverged)} | ({"reached": trained.reached} if trained.reached else {})
         outcome = {"mean": known.mean(), "std": known.std(), "best": best | {"mean": known.max()}} if known.size else {}
         print(
             json.dumps(ended | {name: jsonable(x) if isinstance(x, dict) else float(x) for name, x in outcome.items()})
@@ -120,3 +136,16 @@ def print_trained(trained: "Trained", as_json: bool) -> None:
             f"return {known.mean():.1f} +- {known.std():.1f} over {known.size} members; "
             f"best {path}#{trained.best}: {known.max():.1f} ({values}); files in {path}"
         )
+    if not as_json:
+        print_early(trained)
+
+
+def print_early(trained: "Trained") -> None:
+    """Print what ended training early, and which members diverged."""
+    if trained.reached is not None:
+        print(f"the members' mean return reached {trained.reached:.1f} in iteration {trained.iteration}")
+    lost = trained.diverged
+    if lost:
+        shown = ", ".join(f"#{index} in iteration {lost[index]}" for index in list(lost)[:MOST_SHOWN])
+        more = f" and {len(lost) - MOST_SHOWN} more" if len(lost) > MOST_SHOWN else ""
+        print(f"{len(lost)} of {len(trained.members)} members diverged ({shown}{more}); lower their learning rates")

@@ -1,15 +1,14 @@
 """`benchback run`: run a study in isolated processes, or continue it."""
 
 import json
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import tyro
 
 from benchback import envs, registry
-from benchback.cli.arguments import on_stop
+from benchback.cli.arguments import each, on_stop
 from benchback.cli.planning import PlanFlags, chosen_study
 from benchback.measure.study import Study
 
@@ -77,13 +76,3 @@ def check_runnable(study: Study) -> None:
             registry.check_installed(name)
     for env in dict.fromkeys(cell.run.get("env") for cell in study.cells if study.kind == "training"):
         envs.check_installed(str(env))
-
-
-def each(*functions: Callable[..., None]) -> Callable[..., None]:
-    """A function that calls all the given ones in order."""
-
-    def call(*arguments: Any) -> None:
-        for function in functions:
-            function(*arguments)
-
-    return call

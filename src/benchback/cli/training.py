@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
@@ -16,9 +16,11 @@ import tyro
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
+from benchback.cli import fail
 from benchback.cli.arguments import (
     Imports,
     check_seed,
+    each,
     keep_programs,
     leading,
     limit_threads,
@@ -34,10 +36,11 @@ from benchback.cli.arguments import (
 from benchback.cli.tables import jsonable
 from benchback.errors import InputError
 from benchback.runs import Run
-from benchback.training.run_dir import RunDir
 
 if TYPE_CHECKING:
     from benchback.tools.play import Episode
+    from benchback.training.monitor import Monitor
+    from benchback.training.run_dir import Finished
 
 Config = TypeVar("Config")
 
@@ -69,10 +72,22 @@ class TrainFlags(Generic[Config]):
     group: int | None = None
     """Members of a population that run side by side; by default as many as the processor's cache is likely to hold."""
     out: Path | None = None
-    """Run folder to create; by default a name under runs/ made of the run's settings."""
+    """Run folder to create; by default a name under runs/ made of the run's settings, numbered if it exists."""
     checkpoint_every: int | None = None
     """Iterations between checkpoints; without it one is written every half minute. One is always written at the end and
     when interrupted."""
+    evaluate_every: int | None = None
+    """Environment steps between greedy evaluations, listed in evaluations.csv; the best weights are kept in
+    best.safetensors. Training itself stays the same."""
+    evaluate_episodes: int | None = None
+    """Episodes of such an evaluation; 16 unless given."""
+    stop_at: float | None = None
+    """End as soon as this return is reached: by the mean of an evaluation or, without --evaluate-every, of the last ten
+    iterations."""
+    track: tyro.conf.UseAppendAction[tuple[Literal["tensorboard", "wandb", "mlflow"], ...]] = ()
+    """Also give metrics to this tracker while training; it writes into the run folder. May be given more than once."""
+    online: bool = False
+    """Let W&B upload, with WANDB_API_KEY from the environment or .env; otherwise its runs stay on this machine."""
     threads: int = 1
     """CPU threads for XLA, OpenMP and torch alike; small networks are fastest with 1."""
     compile_cache: Path | None = None
@@ -91,6 +106,8 @@ class EvalFlags:
     """Episodes, each in an environment of its own."""
     seed: int = 1
     """Seed of the environments."""
+    best: bool = False
+    """The best weights of the evaluations while it trained, instead of the last ones; as RUN/best.safetensors."""
     threads: int = 1
     """CPU threads."""
     import_: Imports = ()
@@ -113,6 +130,8 @@ class PlayFlags:
     """Seed of the environment."""
     fps: float | None = None
     """Frames per second; by default as fast as the environment is meant to be seen."""
+    best: bool = False
+    """The best weights of the evaluations while it trained, instead of the last ones; as RUN/best.safetensors."""
     threads: int = 1
     """CPU threads."""
     import_: Imports = ()
@@ -151,21 +170,48 @@ def train(arguments: list[str]) -> int:
 
 def run_training(flags: TrainFlags, origin: Any) -> int:
     """Train as the flags say and show progress. When interrupted, it ends after the current call."""
+    from benchback.tools.track.live import tracking
+    from benchback.training.monitor import Diverged
     from benchback.training.run_dir import train_run
 
     done = origin.checkpoint.iteration if origin else 0
     interrupted = on_interrupt()
-    with reporter(flags.run, done, flags.json) as report:
-        finished = train_run(
-            flags.run,
-            out=flags.out,
-            origin=(origin.path, origin.checkpoint) if origin else None,
-            checkpoint_every=flags.checkpoint_every,
-            on_rows=report,
-            asked_to_stop=interrupted,
-        )
-    report.finish(finished.run_dir, finished.interrupted)
+    try:
+        with (
+            reporter(flags.run, done, flags.json) as report,
+            tracking(flags.run, flags.track, flags.online, report.warn) as track,
+        ):
+            finished = train_run(
+                flags.run,
+                out=flags.out,
+                origin=(origin.path, origin.checkpoint) if origin else None,
+                checkpoint_every=flags.checkpoint_every,
+                monitor=monitor_of(flags, origin),
+                on_begin=track.begin,
+                on_rows=each(report, track.log),
+                on_evaluation=each(report.evaluated, track.evaluated),
+                asked_to_stop=interrupted,
+            )
+    except Diverged as diverged:
+        if flags.json:
+            print(json.dumps({"event": "diverged", "iteration": diverged.iteration, "saved": diverged.saved}))
+        fail(str(diverged), 1)
+    report.finish(finished)
     return 130 if finished.interrupted else 0
+
+
+def monitor_of(flags: TrainFlags, origin: Any) -> "Monitor | None":
+    """What to watch while training, as it was begun where flags say nothing; None if none of them does."""
+    from benchback.training.monitor import Monitor
+    from benchback.training.run_dir import stored_monitor
+
+    names = ("evaluate_every", "evaluate_episodes", "stop_at")
+    given = {name: getattr(flags, name) for name in names if getattr(flags, name) is not None}
+    before = stored_monitor(origin.path) if origin and origin.path else Monitor()
+    monitor = replace(before, **given)
+    if "evaluate_episodes" in given and monitor.evaluate_every is None:
+        raise InputError("--evaluate-episodes has nothing to evaluate; give --evaluate-every STEPS too")
+    return monitor if given else None
 
 
 def allow_precision(run: Any) -> None:
@@ -185,7 +231,7 @@ def evaluate(arguments: list[str]) -> int:
         raise InputError(f"episodes={flags.episodes} must be at least 1")
     check_seed(flags.seed)
     limit_threads(flags.threads)
-    _, _, checkpoint = open_any(path)
+    _, _, checkpoint = open_any(path, best=flags.best)
     run = Run.from_dict(checkpoint.run)
     allow_precision(run)
     returns = evaluate(run, checkpoint.weights, flags.episodes, flags.seed)
@@ -206,11 +252,9 @@ def play(arguments: list[str]) -> int:
     if flags.fps is not None and not 0 < flags.fps <= 1000:
         raise InputError(f"fps={flags.fps:g} must be greater than 0 and at most 1000")
     limit_threads(flags.threads)
-    folder, member, checkpoint = open_any(path)
-    run, out = (
-        Run.from_dict(checkpoint.run),
-        flags.out or folder / ("play.mp4" if member is None else f"play-{member}.mp4"),
-    )
+    folder, member, checkpoint = open_any(path, best=flags.best)
+    ending = "-best" if flags.best else "" if member is None else f"-{member}"
+    run, out = Run.from_dict(checkpoint.run), flags.out or folder / f"play{ending}.mp4"
     allow_precision(run)
     options = {"episodes": flags.episodes, "max_steps": flags.max_steps, "seed": flags.seed}
     with measuring(0.1) as progress:
@@ -227,6 +271,7 @@ class Reporter:
 
     def __init__(self, run: Run, done: int, as_json: bool):
         self.run, self.as_json, self.last_row, self.last_line_s = run, as_json, {}, 0.0
+        self.first_row, self.evaluation, self.agents = {}, {}, 1
         self.console = Console(stderr=True)
         self.bar = Progress(
             SpinnerColumn(),
@@ -248,7 +293,7 @@ class Reporter:
                 self.last_row = row
             if self.as_json:
                 print(json.dumps({"event": "iteration"} | jsonable(row)), flush=True)
-        status = self.status()
+        status = f"{self.status()}{self.speed(rows)}"
         self.bar.update(self.task, completed=rows[-1]["iteration"], status=status)
         due = (
             time.monotonic() - self.last_line_s > LINES_APART_S
@@ -264,18 +309,45 @@ class Reporter:
 
     def status(self) -> str:
         """The newest results in a few words."""
-        return f"return {self.last_row.get('episode_return', math.nan):.1f}"
+        evaluated = f", evaluated {self.evaluation['return_mean']:.1f}" if self.evaluation else ""
+        return f"return {self.last_row.get('episode_return', math.nan):.1f}{evaluated}"
 
-    def finish(self, run_dir: RunDir, interrupted: bool) -> None:
-        """Print how it ended and the paths of the files."""
+    def speed(self, rows: list[dict[str, Any]]) -> str:
+        """Environment steps a second since the first call, which compiles; nothing before the second."""
+        first, last = self.first_row, rows[-1]
+        self.first_row = self.first_row or last
+        if not first or last["seconds"] <= first["seconds"]:
+            return ""
+        steps = (last["env_steps"] - first["env_steps"]) * self.agents
+        return f"  {steps / (last['seconds'] - first['seconds']):,.0f} steps/s"
+
+    def evaluated(self, row: dict[str, Any]) -> None:
+        """Show an evaluation."""
+        self.evaluation = row
         if self.as_json:
-            print(json.dumps({"event": "interrupted" if interrupted else "done", "folder": str(run_dir.path)}))
-        elif interrupted:
-            print(f"interrupted; continue with: benchback train --resume {run_dir.path}")
+            print(json.dumps({"event": "evaluation"} | jsonable(row)), flush=True)
+        elif not self.console.is_terminal:
+            steps = f"{row['env_steps']:,} steps"
+            print(f"evaluated after {steps}: {row['return_mean']:.1f} +- {row['return_std']:.1f}", file=sys.stderr)
+
+    def warn(self, line: str) -> None:
+        """Show a warning beside the bar."""
+        self.console.print(f"warning: {line}", highlight=False, markup=False, soft_wrap=True)
+
+    def finish(self, finished: "Finished") -> None:
+        """Print how it ended and the paths of the files."""
+        path, told = finished.run_dir.path, self.last_row.get("episode_return", math.nan)
+        if self.as_json:
+            event = {"event": "interrupted" if finished.interrupted else "done", "folder": str(path)}
+            print(json.dumps(event | ({} if finished.reached is None else {"reached": finished.reached})))
+        elif finished.interrupted:
+            print(f"interrupted; continue with: benchback train --resume {path}")
+        elif finished.reached is not None:
+            print(f"reached a return of {finished.reached:.1f} in iteration {finished.iteration}; files in {path}")
         elif not self.last_row:
-            print(f"no episode ended, or nothing was left to train; files in {run_dir.path}")
+            print(f"no episode ended, or nothing was left to train; files in {path}")
         else:
-            print(f"return {self.last_row.get('episode_return', math.nan):.1f}; files in {run_dir.path}")
+            print(f"return {told:.1f}; files in {path}")
 
 
 @contextmanager

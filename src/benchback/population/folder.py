@@ -21,6 +21,7 @@ from benchback.population.summary import RANKED_BY
 from benchback.runs import Run
 from benchback.training import checkpoint, run_dir
 from benchback.training.checkpoint import Checkpoint, CheckpointError, write_atomically
+from benchback.training.monitor import learning_metrics
 from benchback.training.run_dir import RunDir
 
 FLUSH_EVERY_S = 10.0
@@ -107,11 +108,17 @@ def is_population(path: Path) -> bool:
     return (path / run_dir.POPULATION).exists()
 
 
-def open_any(name: str) -> tuple[Path, int | None, Checkpoint]:
-    """The folder, the member if one is named, and the checkpoint of the single agent that `RUN` or `RUN#member` is."""
+def open_any(name: str, *, best: bool = False) -> tuple[Path, int | None, Checkpoint]:
+    """The folder, the member if one is named, and the checkpoint of the single agent that `RUN` or `RUN#member` is.
+
+    A checkpoint file may be named instead; `best` asks for the one that a run kept of its evaluations.
+    """
     path, hash_sign, index = name.rpartition("#")
-    if not hash_sign or Path(name).is_dir():
-        return Path(name), None, run_dir.open_run(Path(name))[1]
+    if best:
+        name = str(run_dir.best_of(Path(name)))
+    if best or not hash_sign or Path(name).is_dir():
+        folder, found = run_dir.open_run(Path(name))
+        return folder.path, None, found
     if not is_population(Path(path)):
         raise InputError(f"{path} is not the folder of a population; give one that `benchback train --seeds` wrote")
     stored = open_population(Path(path))
@@ -169,6 +176,19 @@ def scores(folder: PopulationDir, size: int, iteration: int) -> np.ndarray:
         means = rows.filter(value.is_finite()).group_by("member").agg(value.mean()).collect()
         found[means["member"].to_numpy()] = means[RANKED_BY].to_numpy()
     return found
+
+
+def diverged(folder: PopulationDir, run: Run) -> dict[int, int]:
+    """Member -> the first iteration in which a metric of its learning is not finite."""
+    import polars
+
+    if not (parts := list(folder.parts().values())):
+        return {}
+    rows = polars.scan_parquet(parts).filter(polars.col("iteration") > run.config.iterations_before_learning)
+    metrics = learning_metrics(run, rows.collect_schema().names())
+    lost = polars.any_horizontal(~polars.col(name).cast(polars.Float64).is_finite() for name in metrics)
+    found = rows.filter(lost).group_by("member").agg(polars.col("iteration").min()).sort("member").collect()
+    return dict(zip(found["member"].to_list(), found["iteration"].to_list(), strict=True))
 
 
 def keep(folder: PopulationDir, members: Members, chosen: Iterable[int]) -> None:

@@ -27,7 +27,7 @@ KEEPS = re.compile(r"best|all|every:[1-9][0-9]{0,8}")
 class Population:
     """A population as it is asked for: every point of the varied fields, each with the same seeds."""
 
-    vary: Mapping[str, str | Sequence[float]] = field(default_factory=dict)
+    vary: Mapping[str, str | Sequence[float | int]] = field(default_factory=dict)
     """Field -> its values, as numbers or `a,b,c`; or a range, `LOW..HIGH` or `log:LOW..HIGH`, in a grid with `:COUNT`
     behind it."""
     points: int | None = None
@@ -136,7 +136,7 @@ class _Axis:
         return [self.source.at(share) for share in np.linspace(0.0, 1.0, self.count or 1).tolist()]
 
 
-def _axis(run: Run, name: str, given: str | Sequence[float]) -> _Axis:
+def _axis(run: Run, name: str, given: str | Sequence[float | int]) -> _Axis:
     _check_float(run, name)
     if isinstance(given, str) and ".." in given:
         counted = re.fullmatch(r"(.*\.\.[^:]*):(\d{1,7})", given)

@@ -4,7 +4,7 @@ Importing this module imports jax.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -25,6 +25,7 @@ from benchback.population.summary import summarise
 from benchback.runs import Run, environment
 from benchback.training import run_dir
 from benchback.training.checkpoint import Checkpoint
+from benchback.training.monitor import Monitor
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,10 @@ class Trained:
     interrupted: bool
     scores: np.ndarray
     """Mean return of each member over the last tenth of these iterations; NaN where no episode ended."""
+    diverged: Mapping[int, int]
+    """Member -> the first iteration in which a metric of its learning was not finite."""
+    reached: float | None = None
+    """The mean return of all members that ended training early, at least the one that was asked for."""
 
     @property
     def best(self) -> int:
@@ -141,6 +146,7 @@ def train_population(
     out: Path | None = None,
     origin: Stored | None = None,
     checkpoint_every: int | None = None,
+    monitor: Monitor | None = None,
     on_begin: Callable[[Begun], None] = lambda begun: None,
     on_rows: Callable[[list[dict[str, Any]]], None] = lambda rows: None,
     asked_to_stop: Callable[[], bool] = lambda: False,
@@ -148,28 +154,32 @@ def train_population(
     """Train a population into a folder: a new one, or that of `origin` if its run is the same.
 
     The members are those of `origin`, or those that `asked` describes. Summaries are appended after every program call
-    and passed to `on_rows`, checkpoints written as by `train_run`; at the end the members to keep get folders.
+    and passed to `on_rows`, checkpoints written as by `train_run`; at the end the members to keep get folders. It ends
+    early where the mean over members and the last ten iterations is what `monitor` stops at. A member that diverges
+    goes on.
     """
     run_dir.check_cadence(checkpoint_every)
+    _check_monitor(monitor)
     begun, training = _begin(run, asked, out, origin)
     on_begin(begun)
     place, done = begun.folder, begun.iteration
     saved, saved_s, started = done, time.perf_counter(), time.perf_counter() - begun.elapsed_s
-    curves, stopping = CurveWriter(place), False
+    curves, watch = CurveWriter(place), run_dir.watch_over(run, place, monitor)
     for progress in training:
         rows = run_dir.numbered(progress, run, time.perf_counter() - started)
         place.append(rows)
         curves.add(progress.iteration, progress.metrics)
         on_rows(rows)
-        done, stopping = progress.iteration, asked_to_stop()
-        due = run_dir.is_due(checkpoint_every, done - saved, time.perf_counter() - saved_s)
-        if due or stopping or done >= run.config.num_iterations:
+        watch.after(rows, progress.export)
+        done = progress.iteration
+        ending = asked_to_stop() or watch.reached is not None or done >= run.config.num_iterations
+        if ending or run_dir.is_due(checkpoint_every, done - saved, time.perf_counter() - saved_s):
             curves.flush()  # before the checkpoint: no part may span one
             run_dir.save(place, progress, run)
             saved, saved_s = done, time.perf_counter()
-        if stopping:
+        if ending:
             break
-    return _finish(run, begun, done)
+    return _finish(run, begun, done, watch.reached)
 
 
 def _begin(
@@ -180,7 +190,7 @@ def _begin(
         _check_unchanged(run, Run.from_dict(origin.checkpoint.run), origin.members)
     wanted = asked or (origin.asked if origin else Population())
     members = origin.members if origin else members_of(wanted, run)
-    fresh = out or default_path(run, len(members))
+    fresh = out or run_dir.free_path(default_path(run, len(members)))
     same = origin is not None and run.to_dict() == origin.checkpoint.run
     if not same:
         run_dir.check_free(fresh)
@@ -199,15 +209,23 @@ def _begin(
     return Begun(folder, wanted, members, iteration, 0.0, told), training
 
 
-def _finish(run: Run, begun: Begun, done: int) -> Trained:
+def _finish(run: Run, begun: Begun, done: int, reached: float | None) -> Trained:
     """The result; where training has come to its end, with run folders of the members to keep."""
-    interrupted = done < run.config.num_iterations
-    scores = folders.scores(begun.folder, len(begun.members), done)
-    trained = Trained(begun.folder, begun.members, done, interrupted, scores)
+    interrupted = done < run.config.num_iterations and reached is None
+    scores, diverged = folders.scores(begun.folder, len(begun.members), done), folders.diverged(begun.folder, run)
+    trained = Trained(begun.folder, begun.members, done, interrupted, scores, diverged, reached)
     if not interrupted and begun.folder.checkpoint.exists():
         chosen = kept(begun.asked.keep, len(begun.members), trained.best)
         folders.keep(begun.folder, begun.members, chosen)
     return trained
+
+
+def _check_monitor(monitor: Monitor | None) -> None:
+    if monitor is not None and monitor.evaluate_every is not None:
+        raise InputError(
+            f"evaluate_every={monitor.evaluate_every} is about a single agent; leave it out, and evaluate members "
+            "afterwards: benchback eval RUN#0"
+        )
 
 
 def _check_unchanged(run: Run, before: Run, members: Members) -> None:

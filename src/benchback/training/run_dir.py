@@ -1,26 +1,31 @@
 """A run on disk: `config.yaml` (resolved), `metrics.csv` (a row per iteration), `checkpoint.safetensors`.
 
-`train_run` trains into such a directory, from the start or from a checkpoint. Rows are flushed as soon as they are
-known and the checkpoint is replaced atomically: a crash loses at most the iterations since the last checkpoint.
+Where an agent is evaluated while it trains: `evaluations.csv`, `best.safetensors`, and `monitor.yaml` with what was
+asked for. `train_run` trains into such a directory, from the start or from a checkpoint. Rows are flushed as soon as
+they are known and checkpoints are replaced atomically: a crash loses at most the iterations since the last one.
 """
 
-import csv
 import os
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from benchback.agent import Weights
 from benchback.errors import InputError
 from benchback.registry import stored_gradients
 from benchback.runs import Run
 from benchback.training import Progress, checkpoint, train
-from benchback.training.checkpoint import Checkpoint
-from benchback.training.outputs import check_writable, explained
+from benchback.training.checkpoint import Checkpoint, CheckpointError
+from benchback.training.monitor import Diverged, Monitor, Watch, first_not_finite, weights_not_finite
+from benchback.training.outputs import check_writable
+from benchback.training.rows import append_rows, read_rows, rewind_rows
 
 POPULATION = "population.yaml"
 """File that tells a population's directory from that of a single run."""
@@ -44,36 +49,31 @@ class RunDir:
     def checkpoint(self) -> Path:
         return self.path / "checkpoint.safetensors"
 
+    @property
+    def evaluations(self) -> Path:
+        return self.path / "evaluations.csv"
+
+    @property
+    def best(self) -> Path:
+        """Weights of the best evaluation, without replay, environment and random stream."""
+        return self.path / "best.safetensors"
+
+    @property
+    def monitor(self) -> Path:
+        return self.path / "monitor.yaml"
+
     def append(self, rows: Sequence[dict[str, Any]]) -> None:
         """Add rows to the metrics and flush them."""
-        _append(self.metrics, rows)
+        append_rows(self.metrics, rows)
 
     def rows(self) -> list[dict[str, str]]:
         """The metrics written so far."""
-        if not self.metrics.exists():
-            return []
-        with self.metrics.open(newline="") as file:
-            return list(csv.DictReader(file))
+        return read_rows(self.metrics)
 
     def rewind(self, iteration: int) -> None:
         """Delete rows after `iteration`: a resumed run computes them again."""
-        # A row that was cut short lacks columns, and its iteration may lack digits.
-        whole = [row for row in self.rows() if None not in row.values()]
-        if kept := [row for row in whole if int(row["iteration"]) <= iteration]:
-            with checkpoint.replacing(self.metrics) as draft:
-                _append(draft, kept)
-        else:
-            self.metrics.unlink(missing_ok=True)
-
-
-def _append(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """Add rows to a CSV file, a new one with a header."""
-    new = not path.exists()
-    with explained(path), path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
-        if new:
-            writer.writeheader()
-        writer.writerows(rows)
+        rewind_rows(self.metrics, iteration)
+        rewind_rows(self.evaluations, iteration)
 
 
 def create(path: Path, run: Run) -> RunDir:
@@ -93,14 +93,31 @@ def check_free(path: Path) -> None:
 
 
 def open_run(path: Path) -> tuple[RunDir, Checkpoint]:
-    """The run directory at `path` and its checkpoint."""
-    folder = RunDir(path)
-    if not path.is_dir():
+    """The run directory at `path` and its checkpoint; `path` may be a checkpoint in it, such as `best.safetensors`."""
+    file = path.suffix == ".safetensors" and path.is_file()
+    folder = RunDir(path.parent if file else path)
+    if not folder.path.is_dir():
         raise InputError(f"{path} is not a run folder; give one that `benchback train` wrote")
-    if (path / POPULATION).exists():
-        raise InputError(f"{path} is a population of many agents; name one of them, e.g. {path}#0")
-    found = checkpoint.read(folder.checkpoint)
+    if (folder.path / POPULATION).exists():
+        raise InputError(f"{folder.path} is a population of many agents; name one of them, e.g. {folder.path}#0")
+    found = checkpoint.read(path if file else folder.checkpoint)
     return folder, replace(found, run=found.run | {"gradients": stored_gradients(found.run)})
+
+
+def best_of(path: Path) -> Path:
+    """The best checkpoint of a run folder; CheckpointError if nothing was evaluated while it trained."""
+    if not RunDir(path).best.is_file():
+        raise CheckpointError(f"{path} has no best.safetensors; train with --evaluate-every STEPS to get one")
+    return RunDir(path).best
+
+
+def stored_monitor(path: Path) -> Monitor:
+    """What a run folder says is watched; nothing if it does not say."""
+    file = RunDir(path).monitor
+    try:
+        return Monitor(**read_config(file)) if file.exists() else Monitor()
+    except TypeError as error:
+        raise InputError(f"{file}: damaged ({error}); delete it and give its options again") from None
 
 
 def reopen(path: Path, at: Checkpoint) -> tuple[RunDir, float]:
@@ -119,6 +136,12 @@ def rewound(folder: RunDir, iteration: int) -> float:
 def save(folder: RunDir, progress: Progress, run: Run) -> None:
     """Replace the directory's checkpoint by the current state of training."""
     checkpoint.write(folder.checkpoint, Checkpoint(progress.export(), progress.iteration, run.to_dict()))
+
+
+def free_path(path: Path) -> Path:
+    """The path if nothing is there, else the first of `path-2`, `path-3` and so on that is free."""
+    names = (path.name if i == 1 else f"{path.name}-{i}" for i in count(1))
+    return next(found for name in names if not (found := path.with_name(name)).exists())
 
 
 def default_path(run: Run) -> Path:
@@ -140,6 +163,8 @@ class Finished:
     iteration: int
     """Completed iterations."""
     interrupted: bool
+    reached: float | None = None
+    """The return that ended it early, at least the one that was asked for."""
 
 
 def train_run(
@@ -148,30 +173,69 @@ def train_run(
     out: Path | None = None,
     origin: tuple[Path | None, Checkpoint] | None = None,
     checkpoint_every: int | None = None,
+    monitor: Monitor | None = None,
+    on_begin: Callable[[RunDir], None] = lambda place: None,
     on_rows: Callable[[list[dict[str, Any]]], None] = lambda rows: None,
+    on_evaluation: Callable[[dict[str, Any]], None] = lambda row: None,
     asked_to_stop: Callable[[], bool] = lambda: False,
 ) -> Finished:
     """Train into a run directory: a new one, or that of `origin` if it has one and its checkpoint is of the same run.
 
     Metrics are appended after every program call and passed to `on_rows`; a checkpoint is written every
-    `checkpoint_every` iterations (every 30 s if not given), at the end, and when asked to stop.
+    `checkpoint_every` iterations (every 30 s if not given), at the end, and when asked to stop. Without a `monitor`, a
+    resumed run has the one it was begun with. Raises Diverged if a loss or a weight is no longer finite.
     """
     check_cadence(checkpoint_every)
     training, place, elapsed_s = _begin(run, out, origin)
+    watch = watch_over(run, place, monitor)
+    on_begin(place)
     done = origin[1].iteration if origin else 0
     saved, saved_s, started = done, time.perf_counter(), time.perf_counter() - elapsed_s
     for progress in training:
         rows = numbered(progress, run, time.perf_counter() - started)
         place.append(rows)
         on_rows(rows)
+        if found := first_not_finite(run, rows):
+            raise _diverged(run, place, *found, saved)
+        export = _finite_export(run, place, progress, saved)
+        paused = time.perf_counter()
+        if evaluation := watch.after(rows, export):
+            on_evaluation(evaluation)
+        started += time.perf_counter() - paused  # seconds are those of training
         done, stopping = progress.iteration, asked_to_stop()
-        due = is_due(checkpoint_every, done - saved, time.perf_counter() - saved_s)
-        if due or stopping or done >= run.config.num_iterations:
-            save(place, progress, run)
+        ending = stopping or watch.reached is not None or done >= run.config.num_iterations
+        if ending or is_due(checkpoint_every, done - saved, time.perf_counter() - saved_s):
+            checkpoint.write(place.checkpoint, Checkpoint(export(), done, run.to_dict()))
             saved, saved_s = done, time.perf_counter()
-        if stopping:
-            return Finished(place, done, interrupted=True)
-    return Finished(place, done, interrupted=False)
+        if ending:
+            break
+    stopped_early = done < run.config.num_iterations and watch.reached is None
+    return Finished(place, done, interrupted=stopped_early, reached=watch.reached)
+
+
+def watch_over(run: Run, place: RunDir, monitor: Monitor | None) -> Watch:
+    """The watch over a training, noted in its directory; without a `monitor`, the one that is noted there."""
+    wanted = stored_monitor(place.path) if monitor is None else monitor
+    if wanted != stored_monitor(place.path):
+        checkpoint.write_atomically(place.monitor, yaml.safe_dump(asdict(wanted), sort_keys=False))
+    return Watch(run, wanted, place.evaluations, place.best, place.metrics)
+
+
+def _finite_export(run: Run, place: RunDir, progress: Progress, saved: int) -> Callable[[], Weights]:
+    """The export of a program call, computed once; it raises Diverged if the networks are no longer finite."""
+
+    @cache
+    def export() -> Weights:
+        weights = progress.export()
+        if name := weights_not_finite(weights):
+            raise _diverged(run, place, progress.iteration, name, saved)
+        return weights
+
+    return export
+
+
+def _diverged(run: Run, place: RunDir, iteration: int, what: str, saved: int) -> Diverged:
+    return Diverged(run, iteration, what, place.path, saved if place.checkpoint.exists() else 0)
 
 
 def check_cadence(checkpoint_every: int | None) -> None:
@@ -193,7 +257,7 @@ def _begin(
     if path is not None and at is not None and run.to_dict() == at.run:
         training = train(run, at)
         return training, *reopen(path, at)
-    fresh = out or default_path(run)
+    fresh = out or free_path(default_path(run))
     check_free(fresh)
     training = train(run, at)
     return training, create(fresh, run), 0.0

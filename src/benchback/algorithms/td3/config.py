@@ -134,6 +134,11 @@ class Config:
         """Iterations before the first that does all the work of later ones."""
         return -(-max(self.start_steps, self.update_after) // self.batch_size)
 
+    @property
+    def delayed_metrics(self) -> tuple[str, ...]:
+        """Metrics that are NaN in an iteration without a policy update."""
+        return ("actor_loss", "actor_grad_norm") if self.num_updates < self.policy_delay else ()
+
     def for_evaluation(self, num_envs: int) -> "Config":
         """The config for evaluation in `num_envs` environments, without a replay."""
         return replace(self, num_envs=num_envs, replay_capacity=1)

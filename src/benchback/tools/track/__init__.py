@@ -1,6 +1,6 @@
-"""Metric sinks: export the metrics of a finished run to experiment trackers.
+"""Metric sinks: export metrics to experiment trackers.
 
-A tracker is fed from the record of a run after it was stored, never while a clock runs. Its output is a copy
-that can be lost without harm, and a tracker that fails only gives a warning. Each run has a folder per tracker, written
-atomically.
+In a campaign a tracker is fed from the record of a run after it was stored, never while a clock runs; each run has a
+folder per tracker, written atomically. A training of `benchback train` is followed live (`live.py`). What a tracker
+writes is a copy that can be lost without harm, and one that fails only gives a warning.
 """

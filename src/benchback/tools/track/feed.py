@@ -19,7 +19,7 @@ from benchback.errors import InputError, install
 from benchback.tools.track.run import Tracked
 
 Tracker = Literal["csv", "tensorboard", "wandb"]
-EXTRAS = ("tensorboard", "wandb")
+EXTRAS = ("tensorboard", "wandb", "mlflow")
 """Trackers that need the optional package of the same name."""
 
 

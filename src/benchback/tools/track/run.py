@@ -1,16 +1,27 @@
 """A finished run as trackers receive it: name, configuration, and a row per iteration."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchback.measure.record import Attempt, Cell, Record, Slot
 
 PER_CALL = ("total_s", "rollout_s", "update_s", "compiles", "host_syncs", "transfers", "rss_bytes")
 """Samples with a value for every call of the program; the others have one for every iteration."""
 Row = dict[str, int | float]
+INDEX = ("iteration", "env_steps")
+"""Columns that index a row and are not curves."""
+
+
+class Sink(NamedTuple):
+    """An open run of a tracker."""
+
+    log: Callable[[Sequence[Row]], None]
+    """Takes rows as they become known."""
+    summarise: Callable[[Mapping[str, float]], None]
+    """Takes scalars of the whole run."""
 
 
 @dataclass(frozen=True)

@@ -2,32 +2,49 @@
 
 import json
 import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from benchback.tools.track.run import Tracked
-
-INDEX = ("iteration", "env_steps")
-"""Columns that index a row and are not curves."""
+from benchback.tools.track.run import INDEX, Row, Sink, Tracked
 
 
 def write(run: Tracked, folder: Path, online: bool) -> None:
     """A scalar for every value with the iteration as its step, and the configuration as text."""
+    with writing(run, folder, online) as sink:
+        sink.log(run.rows)
+        sink.summarise(run.summary)
+
+
+@contextmanager
+def writing(run: Tracked, folder: Path, online: bool) -> Iterator[Sink]:
+    """An event file that grows with every row; TensorBoard reads all such files of a folder as one run."""
     from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
     Event, Summary = _message("event_pb2", "Event"), _message("summary_pb2", "Summary")
-    now = time.time()
-    began = now - (run.rows[-1]["seconds"] if run.rows else 0.0)
-    writer = EventFileWriter(str(folder))
-    try:
-        writer.add_event(Event(wall_time=began, step=0, summary=Summary(value=[_text(run)])))
-        for row in run.rows:
+    writer, began, last = EventFileWriter(str(folder)), None, 0
+
+    def add(at: float, step: int, values: list[Any]) -> None:
+        writer.add_event(Event(wall_time=at, step=step, summary=Summary(value=values)))
+
+    def log(rows: Sequence[Row]) -> None:
+        nonlocal began, last
+        for row in rows:
+            if began is None:
+                began = time.time() - rows[-1]["seconds"]
+            last = int(row["iteration"])
             values = [Summary.Value(tag=name, simple_value=x) for name, x in row.items() if name not in INDEX]
-            at = began + row["seconds"]
-            writer.add_event(Event(wall_time=at, step=int(row["iteration"]), summary=Summary(value=values)))
-        last = [Summary.Value(tag=name, simple_value=x) for name, x in run.summary.items()]
-        writer.add_event(Event(wall_time=now, step=len(run.rows), summary=Summary(value=last)))
+            add(began + row["seconds"], last, values)
+        writer.flush()
+
+    def summarise(summary: Mapping[str, float]) -> None:
+        add(time.time(), last, [Summary.Value(tag=name, simple_value=x) for name, x in summary.items()])
+
+    try:
+        add(time.time(), 0, [_text(run)])
+        yield Sink(log, summarise)
     finally:
         writer.close()
 

@@ -5,11 +5,12 @@ else. Offline that process does not get it either.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from benchback.errors import InputError
-from benchback.tools.track.run import Tracked
+from benchback.tools.track.run import Row, Sink, Tracked
 
 KEY = "WANDB_API_KEY"
 KNOWN = (KEY, "WANDB_ENTITY", "WANDB_PROJECT", "WANDB_BASE_URL")
@@ -18,7 +19,15 @@ PROJECT = "benchback"
 
 
 def write(run: Tracked, folder: Path, online: bool) -> None:
-    """Write one W&B run with every row as a step, without data about the machine, the shell or the code."""
+    """Write one W&B run with every row as a step."""
+    with writing(run, folder, online) as sink:
+        sink.log(run.rows)
+        sink.summarise(run.summary)
+
+
+@contextmanager
+def writing(run: Tracked, folder: Path, online: bool) -> Iterator[Sink]:
+    """A W&B run without data about the machine, the shell or the code."""
     import wandb
 
     settings = wandb.Settings(
@@ -34,9 +43,12 @@ def write(run: Tracked, folder: Path, online: bool) -> None:
     project = os.environ.get("WANDB_PROJECT") or PROJECT
     options = {"project": project, "name": run.name, "group": run.study, "config": dict(run.config)}
     with wandb.init(dir=str(folder), settings=settings, **options) as made:
-        for row in run.rows:
-            made.log(row, step=int(row["iteration"]))
-        made.summary.update(dict(run.summary))
+
+        def log(rows: Sequence[Row]) -> None:
+            for row in rows:
+                made.log(row, step=int(row["iteration"]))
+
+        yield Sink(log, lambda summary: made.summary.update(dict(summary)))
     wandb.teardown()
     _tidy(folder)
 
