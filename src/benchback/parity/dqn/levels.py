@@ -10,7 +10,6 @@ from benchback.agent import Weights, start
 from benchback.algorithms.dqn.config import Config
 from benchback.algorithms.dqn.loss import Minibatch
 from benchback.parity import deviation, environment
-from benchback.parity.beside import beside_jax
 from benchback.parity.deviation import Deviation, section, worst
 from benchback.parity.dqn import cases, oracle
 from benchback.parity.draws import env_noise, halves, integers, sources, uniform
@@ -150,6 +149,8 @@ def execution(subject: Subject) -> Iterator[Deviation]:
 
 def beside(subject: Subject) -> Iterator[Deviation]:
     """The part of L4 in which torch is run beside the JAX family, with the same noise and rows."""
+    from benchback.parity.beside import beside_jax  # needs both frameworks; the other levels need not torch
+
     return beside_jax(subject, REFERENCE, _course(cases.BASE), drawn_in_update=1)
 
 

@@ -11,7 +11,6 @@ import numpy as np
 from benchback.agent import Weights, start
 from benchback.algorithms.ppo.config import Config
 from benchback.parity import deviation, environment
-from benchback.parity.beside import beside_jax
 from benchback.parity.deviation import Deviation, worst
 from benchback.parity.draws import env_noise, gumbel, minibatch_rows, normal, sources
 from benchback.parity.environment import ACTION_SIZE, NUM_ACTIONS
@@ -200,6 +199,8 @@ def execution(subject: Subject) -> Iterator[Deviation]:
 
 def beside(subject: Subject) -> Iterator[Deviation]:
     """The part of L4 in which torch is run beside the JAX family, with the same noise and rows."""
+    from benchback.parity.beside import beside_jax  # needs both frameworks; the other levels need not torch
+
     weights = cases.network(np.random.default_rng(5))
     course = Course(cases.MINIBATCHES, "discrete", SEED, weights, number=2)
     return beside_jax(subject, REFERENCE, course, drawn_in_update=1)

@@ -10,7 +10,6 @@ from benchback.agent import Weights, start
 from benchback.algorithms.td3.config import Config
 from benchback.algorithms.td3.loss import METRICS
 from benchback.parity import deviation, environment
-from benchback.parity.beside import beside_jax
 from benchback.parity.deviation import Deviation, worst
 from benchback.parity.draws import env_noise, halves, integers, normal, sources, uniform
 from benchback.parity.environment import ACTION_SIZE, BOX
@@ -194,6 +193,8 @@ def execution(subject: Subject) -> Iterator[Deviation]:
 
 def beside(subject: Subject) -> Iterator[Deviation]:
     """The part of L4 in which torch is run beside the JAX family, with the same noise and rows."""
+    from benchback.parity.beside import beside_jax  # needs both frameworks; the other levels need not torch
+
     return beside_jax(subject, REFERENCE, _course(), drawn_in_update=2)
 
 

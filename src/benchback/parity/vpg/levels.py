@@ -8,7 +8,6 @@ import numpy as np
 
 from benchback.agent import Weights, start
 from benchback.parity import deviation, environment
-from benchback.parity.beside import beside_jax
 from benchback.parity.deviation import Deviation, worst
 from benchback.parity.draws import env_noise, gumbel, normal, sources
 from benchback.parity.environment import ACTION_SIZE, NUM_ACTIONS
@@ -161,6 +160,8 @@ def execution(subject: Subject) -> Iterator[Deviation]:
 
 def beside(subject: Subject) -> Iterator[Deviation]:
     """The part of L4 in which torch is run beside the JAX family, with the same noise; updates draw nothing."""
+    from benchback.parity.beside import beside_jax  # needs both frameworks; the other levels need not torch
+
     return beside_jax(subject, REFERENCE, _course("discrete"), drawn_in_update=0)
 
 
