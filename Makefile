@@ -57,7 +57,7 @@ parity: install
 	$(PY) -m benchback.cli parity
 
 docs: install  ## the site, in site/: open site/index.html; no network is needed to build or to read it
-	$(VENV)/bin/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 
 notebooks: install  ## run the walkthroughs of examples/notebooks and keep their outputs beside them
 	$(PY) examples/notebooks/render.py
