@@ -1,4 +1,4 @@
-"""What MkDocs calls while it builds the site: pages made from the sources, the navigation, and links that stay inside."""
+"""What MkDocs calls while it builds the site: pages made from the sources, the navigation, links that stay inside."""
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files

@@ -18,9 +18,9 @@ def generated_pages() -> dict[str, str]:
 REPORT = """
 ## The campaign, to explore
 
-The report of a whole campaign, as `benchback report` writes it: choose environments, model sizes and metrics; every number
-names the runs it came from. [On a page of its own](docs/results/index.html); [how it was measured](docs/results/README.md);
-[how to read it](docs/reading-the-report.md).
+The report of a whole campaign, as `benchback report` writes it: choose environments, model sizes and metrics; every
+number names the runs it came from. It is also [on a page of its own](docs/results/index.html); read
+[how it was measured](docs/results/README.md) and [how to read it](docs/reading-the-report.md).
 
 <iframe class="report" src="results/report.html" title="Report of a campaign" loading="lazy"></iframe>
 """

@@ -55,8 +55,9 @@ def overview() -> str:
     )
     return f"""# Six frameworks, one algorithm
 
-Every algorithm is written once per framework, each file as that framework's users write it, all of them in one order: so
-what differs between two columns is the framework. Each cell: lines as shown on the page, and how many differ from plain JAX.
+Every algorithm is written once per framework, each file as that framework's users write it, all of them in one order:
+what differs between two columns is the framework. Each cell has the lines of a file, without its imports, and how many
+of them differ from plain JAX.
 
 | | {titles} |
 |---|{"---|" * len(ORDER)}
@@ -159,7 +160,7 @@ def _is_preamble(node: ast.stmt) -> bool:
 
 
 def _ends(make: ast.FunctionDef) -> dict[str, int]:
-    """Part inside `make` -> its last line: that of the function it is named after, or of the last one that this needs."""
+    """Part inside `make` -> its last line: of the function it is named after, or of the last one that this needs."""
     last: dict[str, int] = {}
     needs: dict[str, set[str]] = {}
     for node in make.body:

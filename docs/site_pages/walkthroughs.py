@@ -34,12 +34,14 @@ def notebooks() -> list[Path]:
 
 def overview() -> str:
     """Every notebook with its title and first sentence."""
-    entries = "\n".join(f"- [{title}]({path.stem}.md): {about}" for path in notebooks() for title, about in [opening(path)])
+    entries = "\n".join(
+        f"- [{title}]({path.stem}.md): {about}" for path in notebooks() for title, about in [opening(path)]
+    )
     return f"""# Walkthroughs
 
-Notebooks that run on two cores without a GPU, each in a minute or so. The sources are Python files with cells
-(`examples/notebooks/*.py`), which editors and Jupyter open by way of jupytext; the notebooks beside them have the outputs
-shown here. `make notebooks` runs them again.
+Notebooks that run on two cores without a GPU, each in a minute or two. The sources are Python files with cells
+(`examples/notebooks/*.py`), which editors and Jupyter open by way of jupytext; the notebooks beside them have the
+outputs shown here. `make notebooks` runs them again.
 
 {entries}
 """
