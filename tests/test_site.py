@@ -1,6 +1,7 @@
 """The site: every page is reachable, generated pages show all six backends, links stay inside, nothing is fetched."""
 
 import re
+import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -126,18 +127,48 @@ class Resources(HTMLParser):
             self.found.append(address)
 
 
-@pytest.mark.slow
-def test_the_site_builds_strictly_and_fetches_nothing(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built strictly."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert process.returncode == 0, process.stderr
-    built = sorted((tmp_path / "site").rglob("*.html"))
-    names = {path.relative_to(tmp_path / "site").with_suffix(".md").as_posix() for path in built}
-    assert {"index.md", "answer.md", *(f"algorithms/{name}.md" for name in ALGORITHMS)} <= names
-    commands = (tmp_path / "site" / "reference" / "command-line.html").read_text()
+    return folder
+
+
+@pytest.mark.slow
+def test_the_site_has_every_page_and_loads_nothing_from_elsewhere(site: Path) -> None:
+    built = sorted(site.rglob("*.html"))
+    names = {path.relative_to(site).with_suffix(".md").as_posix() for path in built}
+    assert {*WRITTEN, "answer.md", *(f"algorithms/{name}.md" for name in ALGORITHMS)} <= names
+    commands = (site / "reference" / "command-line.html").read_text()
     assert all(f">benchback {verb}" in commands for verb in VERBS)
     for path in built:
         resources = Resources()
         resources.feed(path.read_text())
         fetched = [x for x in resources.found if re.match(r"(https?:)?//", x)]
         assert not fetched, (path, fetched)
+
+
+@pytest.mark.slow
+def test_the_search_works_on_pages_opened_from_disk(site: Path, tmp_path: Path) -> None:
+    webdriver = pytest.importorskip("selenium.webdriver", reason="no selenium here; pip install selenium")
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if not chromium or not driver:
+        pytest.skip("no chromium here; apt-get install -y chromium chromium-driver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for flag in ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", f"--user-data-dir={tmp_path}"):
+        options.add_argument(flag)
+    with webdriver.Chrome(options=options, service=webdriver.ChromeService(driver)) as browser:
+        browser.get((site / "index.html").as_uri())
+        box = browser.find_element("css selector", "input[name=query]")
+        box.click()
+        box.send_keys("relay")
+        titles = WebDriverWait(browser, 60).until(
+            lambda page: [x.text for x in page.find_elements("css selector", ".md-search-result__item h1")]
+        )
+    assert "Relays" in titles
