@@ -11,11 +11,13 @@ import ast
 import inspect
 import time
 from importlib import import_module
+from typing import Any
 
 import altair as alt
 import gymnax
 import jax
 import jax.numpy as jnp
+import numpy as np
 import polars as pl
 
 from benchback import envs, registry
@@ -167,9 +169,24 @@ def ppo(backend_name: str, mode: str, unit: str, family: str = "jax", env_id: st
     return train_on
 
 
+def in_turns(programs: dict[str, Any], rounds: int = 11) -> dict[str, np.ndarray]:
+    """Seconds of each program in every round; in a round each has one turn, so that a busy moment hits all of them."""
+    for train_on in programs.values():
+        train_on()
+    seconds: dict[str, list[float]] = {name: [] for name in programs}
+    for _ in range(rounds):
+        for name, train_on in programs.items():
+            begun = time.perf_counter()
+            train_on()
+            seconds[name].append(time.perf_counter() - begun)
+    return {name: np.array(x) for name, x in seconds.items()}
+
+
 steps = CHUNK * config.batch_size
-for unit in ("phase", "iteration", "chunk"):
-    measure(f"5. PPO, plain JAX, unit {unit}", ppo("purejax", "jit", unit), steps)
+for unit, seconds in in_turns({unit: ppo("purejax", "jit", unit) for unit in ("phase", "iteration", "chunk")}).items():
+    name = f"5. PPO, plain JAX, unit {unit}"
+    speeds[name] = steps / float(np.median(seconds))
+    print(f"{name}: {speeds[name]:,.0f} environment steps/s")
 
 # %%
 frame = pl.DataFrame({"step": list(speeds), "steps/s": list(speeds.values())})
@@ -206,25 +223,25 @@ for name, spec in registry.BACKENDS.items():
     print(f"# {spec.title}\n{source_of(name, 'minibatch_step' if spec.family == 'torch' else 'learn')}\n")
 
 # %% [markdown]
-# And what they do with it here. Each JAX backend in its best mode; PyTorch with its own environment, not compiled
-# (`compile` takes half a minute to start, and then saves a part of it). One look on a machine that does other
-# things as well: for a comparison that can be believed, `benchback run smoke`.
+# And what they do with it here: how many times as long as plain JAX, in turns. Each JAX backend runs in its best
+# mode, PyTorch with its own environment and not compiled (`compile` takes half a minute to start, and then saves a
+# part of it). All of them share one process, once: a glimpse. For a comparison that can be believed, `benchback run
+# smoke`.
 
 # %%
-frameworks = {}
-for name, spec in registry.BACKENDS.items():
-    if spec.family == "torch":
-        train_on = ppo(name, "none", "phase", "torch", "torch/CartPole-v1")
-    else:
-        train_on = ppo(name, spec.best, "phase")
-    label = f"6. PPO, {spec.title}, unit phase"
-    measure(label, train_on, steps)
-    frameworks[spec.title] = speeds[label]
-
-# %%
-frame = pl.DataFrame({"backend": list(frameworks), "steps/s": list(frameworks.values())})
+programs = {
+    spec.title: ppo(name, "none", "phase", "torch", "torch/CartPole-v1")
+    if spec.family == "torch"
+    else ppo(name, spec.best, "phase")
+    for name, spec in registry.BACKENDS.items()
+}
+seconds = in_turns(programs)
+ratios = {name: np.median(x / seconds["plain JAX"]) for name, x in seconds.items()}
+frame = pl.DataFrame({"backend": list(ratios), "ratio": [float(x) for x in ratios.values()]})
+for name, ratio in ratios.items():
+    print(f"{name:12}{ratio:6.2f} times as long")
 alt.Chart(frame).mark_bar().encode(
-    alt.X("steps/s").title("environment steps per second, learning included"), alt.Y("backend").sort(None).title(None)
+    alt.X("ratio").title("times as long as plain JAX, learning included"), alt.Y("backend").sort(None).title(None)
 ).properties(width=420, height=160)
 
 # %% [markdown]

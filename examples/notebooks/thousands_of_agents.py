@@ -64,7 +64,8 @@ steps = len(members) * run.config.num_iterations * run.config.batch_size
 print(f"{steps:,} steps of {len(members)} agents in {seconds:.0f} s, the first {started:.0f} s with compiling")
 
 # %% [markdown]
-# What one agent alone achieves, for comparison; calls that compile are left out on both sides.
+# What one agent alone achieves, calls that compile left out on both sides. The two are timed one after the other, so
+# a busy moment falls on one of them: take it as rough.
 
 # %%
 after = (1 - run.length / run.config.num_iterations) * steps / (seconds - started)
