@@ -2,7 +2,7 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 
-.PHONY: install demo test slow faults mutations check format learn parity peers micro scale clean
+.PHONY: install demo test slow faults mutations check format learn parity peers micro scale docs notebooks dist clean
 
 install: $(INSTALLED)
 
@@ -56,5 +56,15 @@ scale: install  ## throughput and memory over environments, width and threads
 parity: install
 	$(PY) -m benchback.cli parity
 
+docs: install  ## the site, in site/: open site/index.html; no network is needed to build or to read it
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
+
+notebooks: install  ## run the walkthroughs of examples/notebooks and keep their outputs beside them
+	$(PY) examples/notebooks/render.py
+
+dist: install  ## source distribution and wheel, in dist/, built with the locked tools
+	rm -rf dist
+	$(PY) -m build --no-isolation
+
 clean:
-	rm -rf $(VENV) runs .pytest_cache .ruff_cache
+	rm -rf $(VENV) runs build dist site .pytest_cache .ruff_cache

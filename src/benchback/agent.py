@@ -1,6 +1,7 @@
 """The interface between the parts: an algorithm provides an Agent, a framework provides a Backend.
 
 Invariants, each checked by a test:
+
 - `init` is pure: it can be jitted, and vmapped over keys and hyper-parameters.
 - State is used linearly. After `s2, x = f(s1)`, `s1` must not be used: JAX may have donated its buffers, torch and
   NNX may have mutated and returned the same object.
