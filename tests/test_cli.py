@@ -160,7 +160,7 @@ WRONG = {
     ("eval",): "needs a run folder",
     ("eval", "absent"): "not a run folder",
     ("parity", "--backends", "lnen"): "did you mean linen",
-    ("parity", "--levels", "L9"): "did you mean",
+    ("parity", "--levels", "L9"): "known: L0",
 }
 
 

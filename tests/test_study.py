@@ -269,7 +269,7 @@ def one(**fixed: Any) -> Study:
         ({"unit": "chunk", "chunk": 7}, "does not divide"),
         ({"num_itertions": 3}, "did you mean num_iterations"),
         ({"num_iterations": "many"}, "must be of type int"),
-        ({"timing": "asink"}, "did you mean async"),
+        ({"timing": "asink"}, "known: async, sync"),
         ({"gradients": "reorderd"}, "did you mean reordered"),
         ({"gradients": "reordered", "backend": "pytorch"}, "does not fit pytorch.*use --gradients framework"),
         ({"threads": 0}, "at least 1"),

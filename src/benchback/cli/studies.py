@@ -121,8 +121,9 @@ def meanings(cls: type) -> dict[str, str]:
     assert isinstance(tree, ast.ClassDef)
     found = {}
     for place, following in zip(tree.body, tree.body[1:], strict=False):
-        documented = isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
-        if isinstance(place, ast.AnnAssign) and isinstance(place.target, ast.Name) and documented:
+        if not (isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)):
+            continue
+        if isinstance(place, ast.AnnAssign) and isinstance(place.target, ast.Name):
             found[place.target.id] = " ".join(str(following.value.value).split())
     return found
 
