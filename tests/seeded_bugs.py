@@ -512,8 +512,8 @@ BUGS = {
     ),
     "all members train with the floats of the run": Bug(
         "population/training.py",
-        "state = many.init(keys, hyper)",
-        "state = many.init(keys, single.hyper)",
+        "many.init(keys_of(single, members), hyper_of(single, members))",
+        "many.init(keys_of(single, members), single.hyper)",
         "test_population_training.py::test_a_member_is_the_same_run_alone",
     ),
     "a part of the curves spans a checkpoint": Bug(
@@ -530,7 +530,7 @@ BUGS = {
     ),
     "the best member by the whole training": Bug(
         "population/folder.py",
-        "iteration - max(1, iteration // 10)",
+        "iteration - last_tenth(iteration)",
         "0",
         "test_population_training.py::test_the_best_member_has_the_highest_return_of_the_last_tenth",
     ),

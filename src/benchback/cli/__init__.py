@@ -15,7 +15,7 @@ usage: benchback VERB [options]        benchback VERB --help for the options of 
                      (also: train --resume RUN)
   eval RUN           play a trained agent greedily and print its returns (RUN#17: member 17 of many)
   play RUN           a video of a trained agent, mp4 or gif
-  tune SPACE         grid and random search over any fields of a run; run it again to continue
+  tune SPACE         search over any fields of a run, floats in one program; run it again to continue
   advise             which backend for a project of so many steps and seeds, measured here and now
   profile ALGORITHM  where an iteration's time goes: parts, cProfile, the framework's own trace
   list               algorithms x backends x modes x units, and the environments
