@@ -546,6 +546,42 @@ BUGS = {
         "np.array(x[0])",
         "test_population_training.py::test_a_member_is_the_same_run_alone",
     ),
+    "the search's seeds are taken for fresh ones": Bug(
+        "tools/tune/confirm.py",
+        "programs_of(search.space.base, [{}, dict(values)], seeds)",
+        "programs_of(search.space.base, [{}, dict(values)], tuple(range(count)))",
+        "test_tune_search.py::test_the_best_and_the_defaults_are_trained_on_the_same_seeds_that_the_search_has_not_seen",
+    ),
+    "the best is confirmed as short as it was searched": Bug(
+        "tools/tune/confirm.py",
+        "programs_of(search.space.base,",
+        "programs_of(search.base,",
+        "test_tune_search.py::test_the_best_and_the_defaults_are_trained_on_the_same_seeds_that_the_search_has_not_seen",
+    ),
+    "ranks by whether intervals touch": Bug(
+        "tools/tune/result.py",
+        'x["low"] > line["high"]',
+        'x["high"] > line["high"]',
+        "test_tune_search.py::test_a_rank_counts_the_points_that_are_better_beyond_doubt",
+    ),
+    "words in one program with others": Bug(
+        "tools/tune/programs.py",
+        "shapes.setdefault(json.dumps(shape, sort_keys=True), [])",
+        'shapes.setdefault(json.dumps({**shape, "hidden_sizes": 0}, sort_keys=True), [])',
+        "test_tune_search.py::test_there_are_as_many_programs_as_shapes",
+    ),
+    "a halved search forgets who was dropped": Bug(
+        "population/halving.py",
+        "standing.active, standing.total, standing.count = kept",
+        "_, standing.total, standing.count = kept",
+        "test_population_search.py::test_halving_stopped_at_any_call_resumes_bit_for_bit",
+    ),
+    "a resumed member evolves from its first floats": Bug(
+        "population/evolution.py",
+        "hyper = hyper._replace(**{name: np.asarray(x) for name, x in kept.items()})",
+        "assert kept",
+        "test_population_search.py::test_evolution_stopped_after_any_round_resumes_bit_for_bit",
+    ),
 }
 
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import TINY
+from shared_programs import share_programs
 from test_population_training import check_same, curves_of, stopping_after
 
 from benchback.agent import Agent, Role
@@ -43,6 +44,13 @@ ASKED = Population(group=4)
 @pytest.fixture(autouse=True)
 def _double() -> Iterator[None]:
     with computing("float64", optimised=False):
+        yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _shared() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        share_programs(patch)
         yield
 
 
@@ -130,8 +138,8 @@ def test_survivors_train_as_if_nobody_had_been_dropped(halved: Trained, returns:
     assert mistakes_of(halved_returns(halved), returns) == []
 
 
-def test_all_rungs_are_one_program_and_another_moves_the_members() -> None:
-    compiles = [progress.compiles for progress in halve(RUN, MEMBERS, group=4)]
+def test_all_rungs_are_one_program_and_another_moves_the_members(halved: Trained) -> None:
+    compiles = [int(row["compiles"]) for row in halved.folder.rows()]
     assert compiles[0] == 1
     assert sum(compiles) == 2
 
@@ -187,6 +195,7 @@ def test_states_left_in_their_old_slots_are_caught(returns: np.ndarray, monkeypa
 
 # Evolution
 
+KEY = jax.random.key(0)
 SOURCES = {"learning_rate": Range(1e-5, 3e-2, True), "gamma": Range(0.9, 0.999, False), "clip": (0.1, 0.2, 0.3)}
 EVOLUTION = Evolution(SOURCES, every=2, share=0.34)
 POINTS = Members(
@@ -239,8 +248,8 @@ def test_floats_of_copies_are_those_of_the_parent_changed_within_their_range(evo
                     assert new in source
 
 
-def test_a_round_with_what_follows_is_one_program() -> None:
-    assert [progress.compiles for progress in grow(RUN, POINTS, group=3)] == [1, 0, 0]
+def test_a_round_with_what_follows_is_one_program(evolved: Trained) -> None:
+    assert [int(row["compiles"]) for row in evolved.folder.rows()] == [1, 0, 0, 0, 0, 0]
 
 
 @pytest.mark.parametrize("calls", [1, pytest.param(2, marks=pytest.mark.slow)])
@@ -263,7 +272,7 @@ def test_kept_members_and_their_weights_have_nothing_of_the_search(evolved: Trai
 def test_changed_numbers_go_both_ways_and_some_are_drawn_anew(source: Any) -> None:
     middle = 2.0 if isinstance(source, tuple) else source.at(0.5)
     x = jnp.full(4000, middle)
-    found = np.asarray(evolution.changed(x, jax.random.key(0), source, resample=0.25))
+    found = np.asarray(jax.jit(lambda x: evolution.changed(x, KEY, source, resample=0.25))(x))
     ways = {
         "log": (middle * 0.8, middle * 1.25),
         "linear": (middle - 0.1, middle + 0.1),
@@ -279,9 +288,9 @@ def test_changed_numbers_go_both_ways_and_some_are_drawn_anew(source: Any) -> No
 
 def test_members_without_a_return_are_the_worst() -> None:
     returns = jnp.array([[1.0, jnp.nan], [jnp.nan, jnp.nan], [5.0, 7.0], [2.0, 2.0]])
-    scores = evolution.scores_of(returns)
+    scores = jax.jit(evolution.scores_of)(returns)
     assert scores.tolist() == [1.0, -np.inf, 6.0, 2.0]
-    parents = evolution.choose_parents(scores, jax.random.key(0), 1)
+    parents = jax.jit(lambda scores: evolution.choose_parents(scores, KEY, 1))(scores)
     assert parents.tolist() == [0, 2, 2, 3]
 
 
@@ -309,9 +318,6 @@ def leaves_by_role(agent: Agent, state: Any) -> dict[str, list[np.ndarray]]:
         raw = jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x
         found.setdefault(str(role_of(agent, path)), []).append(np.asarray(raw))
     return found
-
-
-KEY = jax.random.key(0)
 
 
 def different(state: Any) -> Any:
@@ -350,7 +356,7 @@ def taken_over(name: str = "purejax") -> list[str]:
     return wrong + ([] if stayed and explored and near else ["hyper"])
 
 
-@pytest.mark.parametrize("name", ["purejax", "nnx", pytest.param("equinox", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["purejax", *(pytest.param(x, marks=pytest.mark.slow) for x in ("nnx", "equinox"))])
 def test_networks_optimisers_and_floats_are_taken_over_and_episodes_are_not(name: str) -> None:
     assert taken_over(name) == []
 

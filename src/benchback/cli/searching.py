@@ -13,12 +13,14 @@ from benchback.cli.populations import PopulationReporter
 from benchback.cli.tables import table
 from benchback.cli.training import allow_precision
 from benchback.errors import InputError
+from benchback.tools.tune.confirm import check_count
 from benchback.tools.tune.programs import Planned, Program, fits
 from benchback.tools.tune.result import Outcome, label, lines_from
 from benchback.tools.tune.searching import (
     Hooks,
     Search,
     Settings,
+    check_programs,
     check_settings,
     find_programs,
     full_length,
@@ -57,6 +59,8 @@ def run_search(space: Space, flags: "TuneFlags", method: Any) -> int:
     from benchback.tools.tune import page
 
     settings = settings_of(flags, method)
+    if flags.confirm:
+        check_count(flags.confirm)
     if method == "pbt":
         space = replace(space, seeds=1)
     out = flags.out or Path("runs") / f"tune-{space.name}-{method}"
@@ -78,10 +82,7 @@ def programs(search: Search, as_json: bool) -> tuple[list[dict[str, Any]], list[
     from benchback.tools.tune.programs import plan
 
     found = find_programs(search)
-    for program in found:
-        check_fits(program)
-        if search.settings.method == "halving":
-            rungs_of(program, search.settings)  # refuses what cannot be halved
+    check_programs(search, found)
     planned = plan(found, search.settings.group, search.settings.devices)
     open_search(search)
     print_plan(search, planned, as_json)
@@ -107,16 +108,6 @@ def trials(search: Search) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         raise InputError(f"backend={base.backend} with env={base.env} has no populations; use --method runs")
     open_search(search)
     return train_trials(search), []
-
-
-def check_fits(program: Program) -> None:
-    """Raise an InputError unless the program's points can be a population."""
-    run = program.run
-    if not fits(run):
-        raise InputError(
-            f"backend={run.backend} with env={run.env} trains one agent at a time; use --method runs, which starts a "
-            "process for each"
-        )
 
 
 def confirmation(search: Search, outcome: Outcome, count: int) -> "Confirmation | None":

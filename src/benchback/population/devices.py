@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import jax
+import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as Spec
 
@@ -31,7 +32,7 @@ def mesh_of(devices: int) -> Mesh:
         kind = known[0].platform
         remedy = f"XLA_FLAGS=--xla_force_host_platform_device_count={devices} makes so many of the CPU"
         raise InputError(f"--devices {devices}: there are {len(known)} ({kind}); choose 1 to {len(known)}, or {remedy}")
-    return jax.make_mesh((devices,), (AXIS,), devices=known[:devices])
+    return Mesh(np.array(known[:devices]), (AXIS,))
 
 
 def check_even(size: int, devices: int) -> None:

@@ -13,7 +13,7 @@ from typing import Any, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key, UInt
 
 from benchback import training
 from benchback.agent import Agent, Backend, Role, State, Weights
@@ -97,7 +97,7 @@ def train_evolving(
 
 
 def _built(run: Run, evolution: Evolution, size: int, group: int, devices: int) -> tuple[Agent, Agent, Backend]:
-    """The agent, and its population whose `iterate` takes a key and whether members evolve after this round."""
+    """The agent, and its population whose `iterate` takes a seed, iterations done, and whether members evolve then."""
     agent, backend = plain(run)
     mode = compile_mode(backend, run.compile_mode)
     check_memory(agent, backend, unit=run.unit, size=size, group=group)
@@ -105,7 +105,10 @@ def _built(run: Run, evolution: Evolution, size: int, group: int, devices: int) 
     many = divided(single, size, group, devices)
     advance = cast(Any, many.iterate)
 
-    def round_of(state: State, key: Key[Array, ""], evolving: Bool[Array, ""]) -> tuple[State, Any]:
+    def round_of(
+        state: State, seed: UInt[Array, ""], done: UInt[Array, ""], evolving: Bool[Array, ""]
+    ) -> tuple[State, Any]:
+        key = jax.random.fold_in(jax.random.key(seed), done)
         state, metrics = advance(state)
         before = floats(single, state)
         used = {f"hyper_{name}": _repeated(before[name], run.length) for name in evolution.sources}
@@ -213,12 +216,12 @@ def floats(agent: Agent, state: State) -> dict[str, Float[Array, "N"]]:
 def _loop(
     run: Run, size: int, agent: Agent, many: Agent, backend: Backend, state: Any, done: int
 ) -> Iterator[Progress]:
-    advance, key, last = cast(Any, many.iterate), jax.random.key(run.seed), run.config.num_iterations
+    advance, seed, last = cast(Any, many.iterate), np.uint32(run.seed), run.config.num_iterations
     while done < last:
         compiles = backend.compiles()
         done += run.length
         # After the last round nobody is replaced: the states are those that had these returns.
-        state, metrics = advance(state, jax.random.fold_in(key, done), np.asarray(done < last))
+        state, metrics = advance(state, seed, np.uint32(done), np.bool_(done < last))
         found = rows_first(backend.fetch(metrics), size)
         yield Progress(
             iteration=done,

@@ -47,8 +47,7 @@ class Confirmation:
 
 def fresh_seeds(seed: int, count: int, used: Collection[int]) -> tuple[int, ...]:
     """So many seeds that are not among the used ones; a longer list begins with the shorter one."""
-    if count < 2:
-        raise InputError(f"--confirm {count} must be at least 2 seeds: one has no interval")
+    check_count(count)
     random, taken, found = np.random.default_rng([seed, 5]), set(used), []
     while len(found) < count:
         drawn = int(random.integers(2**32))
@@ -56,6 +55,12 @@ def fresh_seeds(seed: int, count: int, used: Collection[int]) -> tuple[int, ...]
             taken.add(drawn)
             found.append(drawn)
     return tuple(found)
+
+
+def check_count(count: int) -> None:
+    """Raise an InputError unless so many seeds give an interval."""
+    if count < 2:
+        raise InputError(f"--confirm {count} must be at least 2 seeds: one has no interval")
 
 
 def confirm(search: Search, values: Mapping[str, Any], count: int, used: Collection[int] = ()) -> Confirmation:

@@ -13,10 +13,10 @@ from benchback.tools.tune.result import Line, text
 DECADE = 10.0
 """Numbers whose ends are this factor apart are drawn on a logarithmic scale."""
 FEWEST_IN_BAND = 12
-"""Points below which there is no band: each stretch of the field needs a few."""
-IN_STRETCH = 6
-"""Points of a stretch, about."""
-MOST_STRETCHES = 12
+"""Points below which there is no band."""
+FEWEST_NEAR = 5
+"""Points that each place of a band is made of, at least."""
+PLACES = 40
 MOST_PAIRS = 6
 RETURN = "return at the end"
 BLUE, GREY = "#0072b2", "#7f7f7f"
@@ -71,16 +71,16 @@ def tuned(lines: Sequence[Line]) -> list[str]:
 
 
 def band(x: Sequence[float], y: Sequence[float], log: bool) -> list[dict[str, float]]:
-    """Median and quartiles of y in stretches of x with equally many points, each at its mean x; none of few points."""
+    """Median and quartiles of y over the points that are nearest in x, at evenly spread places; none of few points."""
     if len(x) < FEWEST_IN_BAND:
         return []
-    order = np.argsort(x, kind="stable")
+    place = np.log(x) if log else np.asarray(x, float)
+    near = max(FEWEST_NEAR, len(x) // 8)
     found = []
-    for part in np.array_split(order, min(MOST_STRETCHES, len(x) // IN_STRETCH)):
-        at = np.asarray(x, float)[part]
-        low, middle, high = np.quantile(np.asarray(y, float)[part], [0.25, 0.5, 0.75]).tolist()
-        place = float(np.exp(np.log(at).mean())) if log else float(at.mean())
-        found.append({"at": place, "q25": low, "median": middle, "q75": high})
+    for at in np.linspace(place.min(), place.max(), PLACES).tolist():
+        nearest = np.argsort(np.abs(place - at), kind="stable")[:near]
+        low, middle, high = np.quantile(np.asarray(y, float)[nearest], [0.25, 0.5, 0.75]).tolist()
+        found.append({"at": math.exp(at) if log else at, "q25": low, "median": middle, "q75": high})
     return found
 
 

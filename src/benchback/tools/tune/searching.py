@@ -21,7 +21,7 @@ from benchback.measure.study import shortened
 from benchback.population import folder as folders
 from benchback.population.ranges import Range
 from benchback.population.spec import Population
-from benchback.tools.tune.programs import Program, programs_of
+from benchback.tools.tune.programs import Program, fits, programs_of
 from benchback.tools.tune.space import Space, points
 from benchback.training.checkpoint import write_atomically
 
@@ -151,7 +151,7 @@ def train_program(search: Search, program: Program, place: Path, trainer: Callab
 
 def trainer_of(search: Search, program: Program) -> Callable[..., Any]:
     """The function that trains the members as the method says."""
-    from benchback.population.evolution import Evolution, train_evolving
+    from benchback.population.evolution import train_evolving
     from benchback.population.halving import train_halving
     from benchback.population.training import train_members
 
@@ -159,10 +159,34 @@ def trainer_of(search: Search, program: Program) -> Callable[..., Any]:
         case "halving":
             return partial(train_halving, rungs=rungs_of(program, search.settings), seeds=program.seeds)
         case "pbt":
-            iterations = program.run.config.num_iterations
-            every = search.settings.every or _divisor(iterations, max(1, iterations // EVOLVING_ROUNDS))
-            return partial(train_evolving, evolution=Evolution(_sources(search.space, program), every))
+            return partial(train_evolving, evolution=evolution_of(search, program))
     return train_members
+
+
+def check_programs(search: Search, programs: Sequence[Program]) -> None:
+    """Raise an InputError unless every program can be trained as the method says, before anything is written."""
+    for program in programs:
+        run, size, group = program.run, len(program.members), search.settings.group
+        if not fits(run):
+            raise InputError(
+                f"backend={run.backend} with env={run.env} trains one agent at a time; use --method runs, which starts "
+                "a process for each"
+            )
+        if group is not None and group > size // search.settings.devices:
+            raise InputError(f"--group {group} does not fit {size} members on {search.settings.devices} devices")
+        if search.settings.method == "halving":
+            rungs_of(program, search.settings)
+        if search.settings.method == "pbt":
+            evolution_of(search, program).check(run, size)
+
+
+def evolution_of(search: Search, program: Program) -> Any:
+    """How members of a program take over from one another."""
+    from benchback.population.evolution import Evolution
+
+    iterations = program.run.config.num_iterations
+    every = search.settings.every or _divisor(iterations, max(1, iterations // EVOLVING_ROUNDS))
+    return Evolution(_sources(search.space, program), every)
 
 
 def rungs_of(program: Program, settings: Settings) -> tuple[Any, ...]:
@@ -189,27 +213,22 @@ def _rows(program: Program, folder: folders.PopulationDir, settings: Settings) -
     ends = [last]
     if settings.method == "halving":
         ends = [*(rung.iteration for rung in rungs_of(program, settings)), last]
-    scores, iterations = np.full(size, np.nan), np.zeros(size, int)
-    # A point that was dropped keeps the score of the last rung that it was judged at.
+    scores, iterations = np.full((len(program.points), program.seeds), np.nan), np.zeros(len(program.points), int)
+    # A point that was dropped keeps the scores of the last rung that it was judged at.
     for end in ends:
-        now = folders.scores(folder, size, end)
-        known = np.isfinite(now)
-        scores[known], iterations[known] = now[known], end
+        now = folders.scores(folder, size, end).reshape(scores.shape)
+        judged = np.isfinite(now).any(axis=1)
+        scores[judged], iterations[judged] = now[judged], end
     values = final_values(folder, program) if settings.method == "pbt" else program.members.values
-    return [_row(program, place, scores, iterations, values) for place in range(len(program.points))]
-
-
-def _row(
-    program: Program, place: int, scores: np.ndarray, iterations: np.ndarray, values: Mapping[str, Sequence[float]]
-) -> Row:
-    own = slice(place * program.seeds, (place + 1) * program.seeds)
-    tuned = dict(program.shape) | {name: float(x[own.start]) for name, x in values.items()}
-    return {
-        "point": program.points[place],
-        "values": tuned,
-        "scores": [float(x) if np.isfinite(x) else None for x in scores[own]],
-        "iterations": int(iterations[own].max()),
-    }
+    return [
+        {
+            "point": point,
+            "values": dict(program.shape) | {name: float(x[place * program.seeds]) for name, x in values.items()},
+            "scores": [float(x) if np.isfinite(x) else None for x in scores[place]],
+            "iterations": int(iterations[place]),
+        }
+        for place, point in enumerate(program.points)
+    ]
 
 
 def final_values(folder: folders.PopulationDir, program: Program) -> dict[str, list[float]]:
