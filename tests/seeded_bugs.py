@@ -260,8 +260,8 @@ BUGS = {
     ),
     "points without all seeds come first": Bug(
         "tools/tune/result.py",
-        '(line["seeds"] < tuning.min_blocks,',
-        '(line["seeds"] >= tuning.min_blocks,',
+        '(line["seeds"] < seeds,',
+        '(line["seeds"] >= seeds,',
         "test_tune.py::test_points_that_lack_a_seed_come_last_and_say_why",
     ),
     "env steps of a whole call in every row": Bug(
@@ -560,8 +560,8 @@ BUGS = {
     ),
     "ranks by whether intervals touch": Bug(
         "tools/tune/result.py",
-        'x["low"] > line["high"]',
-        'x["high"] > line["high"]',
+        'sum(low > line["high"] for low in lows)',
+        'sum(low > line["low"] for low in lows)',
         "test_tune_search.py::test_a_rank_counts_the_points_that_are_better_beyond_doubt",
     ),
     "words in one program with others": Bug(

@@ -64,8 +64,8 @@ def _shared() -> Iterator[None]:
         (16, 100, 4, 1, [(6, 4), (25, 1)]),
         (9, 100, 3, 10, [(10, 3), (30, 1)]),
         (5, 100, 2, 1, [(12, 3), (25, 2), (50, 1)]),
-        (27, 3, 3, 1, [(1, 1)]),
-        (2, 8, 4, 1, [(2, 1)]),
+        (27, 20, 3, 1, [(7, 1)]),
+        (2, 16, 4, 1, [(4, 1)]),
     ],
 )
 def test_each_rung_is_eta_times_as_late_and_leaves_one_in_eta(
@@ -79,6 +79,8 @@ def test_ladders_that_choose_nothing_are_refused() -> None:
         ladder(9, 100, 1)
     with pytest.raises(InputError, match="there are 1; choose --points"):
         ladder(1, 100, 3)
+    with pytest.raises(InputError, match="8 iterations are too few to halve 2 points"):
+        ladder(2, 8, 4)
 
 
 def test_the_best_points_by_the_mean_over_seeds_go_on() -> None:

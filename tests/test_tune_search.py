@@ -113,12 +113,13 @@ def test_a_search_over_floats_compiles_one_program_and_scores_the_last_tenth(tmp
     assert searched(tmp_path / "a", stop_after=0) == rows  # read, not trained again
 
 
-SHAPES = replace(FLOATS, grid=FLOATS.grid | {"hidden_sizes": [[8], [4]]})
+SHAPES = replace(FLOATS, grid={"learning_rate": RATES, "hidden_sizes": [[8], [4]]})
 DRAWN = replace(FLOATS, grid={}, random={"learning_rate": Range(1e-5, 3e-2, True)}, points=4, seeds=1)
+HALVED = replace(FLOATS, base=BASE | {"num_iterations": 12})
 METHODS = {
     "population": (FLOATS, {}),
     "shapes": (SHAPES, {}),
-    "halving": (FLOATS, {"eta": 2}),
+    "halving": (HALVED, {"eta": 2}),
     "pbt": (DRAWN, {"every": 2}),
 }
 
@@ -142,14 +143,14 @@ def test_a_search_that_is_stopped_goes_on_to_the_same_rows(method: str, tmp_path
 
 
 def test_dropped_points_keep_the_score_of_their_last_rung(tmp_path: Path) -> None:
-    rows = searched(tmp_path / "a", method="halving", eta=2)
-    assert sorted(row["iterations"] for row in rows) == [1, 1, 2, 4]
+    rows = searched(tmp_path / "a", HALVED, method="halving", eta=2)
+    assert sorted(row["iterations"] for row in rows) == [3, 3, 6, 12]
     curves = PopulationDir(tmp_path / "a" / "programs" / "000")
     for row in rows:
         at = searching.folders.scores(curves, 8, row["iterations"]).reshape(4, 2)[row["point"]]
         assert row["scores"] == pytest.approx(at.tolist())
     lines = result.lines_from(rows, 2)
-    assert [line["iterations"] for line in lines] == [4, 2, 1, 1]
+    assert [line["iterations"] for line in lines] == [12, 6, 3, 3]
     assert [line["rank"] for line in lines[:3]] == [1, 2, 3]
 
 
@@ -222,7 +223,7 @@ def test_a_rank_counts_the_points_that_are_better_beyond_doubt() -> None:
     lines = result.lines_from(
         rows_of([[10.0, 11.0, 12.0], [100.0, 101.0, 102.0], [50.0, 100.0, 150.0], [None, 1.0, 2.0], [None] * 3]), 3
     )
-    assert [(line["point"], line["rank"]) for line in lines] == [(1, 1), (2, 1), (0, 2), (3, 3), (4, 5)]
+    assert [(line["point"], line["rank"]) for line in lines] == [(1, 1), (2, 1), (0, 2), (3, 4), (4, 5)]
     assert lines[0]["low"] == pytest.approx(101 - 4.303 / np.sqrt(3), abs=1e-3)
     assert lines[-1]["error"] == "no episode ended"
     alone = result.lines_from(rows_of([[1.0], [3.0], [2.0]]), 1)

@@ -31,6 +31,9 @@ from benchback.population.training import Progress, hyper_of, keys_of, likely, p
 from benchback.runs import Run
 from benchback.training.checkpoint import Checkpoint
 
+EARLIEST = 3
+"""The first iteration that a rung may judge: in the very first one, all points act as they were initialised."""
+
 
 @dataclass(frozen=True)
 class Rung:
@@ -43,7 +46,8 @@ class Rung:
 def ladder(points: int, num_iterations: int, eta: int, length: int = 1) -> tuple[Rung, ...]:
     """Rungs at which one in `eta` points goes on, each `eta` times as late as the one before; the last has one left.
 
-    Iterations are multiples of `length`, the iterations of a program call; rungs that would coincide are left out.
+    Iterations are multiples of `length`, the iterations of a program call. Rungs that would coincide or come before
+    anything can have been learnt are left out.
     """
     if eta < 2:
         raise InputError(f"--eta {eta} must be at least 2: one in so many points goes on")
@@ -54,9 +58,12 @@ def ladder(points: int, num_iterations: int, eta: int, length: int = 1) -> tuple
         Rung(max(1, round(num_iterations / eta ** (count - k) / length)) * length, math.ceil(points / eta ** (k + 1)))
         for k in range(count)
     ]
-    later = [Rung(0, points), *rungs, Rung(num_iterations, 1)]
     # Where two coincide, the later one decides.
-    return tuple(rung for rung, following in pairwise(later) if 0 < rung.iteration < following.iteration)
+    apart = [rung for rung, later in pairwise([*rungs, Rung(num_iterations, 1)]) if rung.iteration < later.iteration]
+    found = tuple(rung for rung in apart if rung.iteration >= EARLIEST)
+    if not found:
+        raise InputError(f"{num_iterations} iterations are too few to halve {points} points; choose 9 or more")
+    return found
 
 
 @dataclass(frozen=True)

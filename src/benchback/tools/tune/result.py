@@ -5,6 +5,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +62,7 @@ def lines_of(store: Store, tuning: Study) -> list[Line]:
         | {"error": errors.get(entry.cell.id, "") if len(found.get(entry.cell.id, {})) < tuning.min_blocks else ""}
         for entry in tuning.entries
     ]
-    key = lambda line: (line["seeds"] < tuning.min_blocks, -_or_worst(line["score"]), line["point"])  # noqa: E731
-    return with_ranks(sorted(lines, key=key))
+    return ranked(lines, tuning.min_blocks)
 
 
 def lines_from(rows: Sequence[Mapping[str, Any]], seeds: int) -> list[Line]:
@@ -72,21 +72,27 @@ def lines_from(rows: Sequence[Mapping[str, Any]], seeds: int) -> list[Line]:
         | {"iterations": row["iterations"], "error": "" if any(x is not None for x in row["scores"]) else NO_EPISODE}
         for row in rows
     ]
-    order = [(line["seeds"] < seeds, -line["iterations"], -_or_worst(line["score"]), line["point"]) for line in lines]
-    return with_ranks([lines[i] for i in sorted(range(len(lines)), key=order.__getitem__)])
+    return ranked(lines, seeds)
 
 
-def with_ranks(lines: Sequence[Line]) -> list[Line]:
-    """The lines with their ranks: one more than the number of those whose whole interval lies above their own.
+def ranked(lines: Sequence[Line], seeds: int) -> list[Line]:
+    """The lines, best first, with their ranks: one more than the number of those whose whole interval lies above.
 
-    A line without an interval has its place as its rank, and so have those that were not trained as long as the first.
+    Points that lack a seed come last, and those that were trained longer before others. A line without an interval has
+    its place as its rank.
     """
-    found = []
-    for place, line in enumerate(lines, 1):
-        alike = [x for x in lines if x.get("iterations") == line.get("iterations") and x["low"] is not None]
-        longer = sum(x.get("iterations", 0) > line.get("iterations", 0) for x in lines)
-        above = longer + sum(x["low"] > line["high"] for x in alike) if line["low"] is not None else place - 1
-        found.append(line | {"rank": above + 1})
+
+    def place_of(line: Line) -> tuple[Any, ...]:
+        return (line["seeds"] < seeds, -line.get("iterations", 0), -_or_worst(line["score"]), line["point"])
+
+    found: list[Line] = []
+    for _, alike in groupby(sorted(lines, key=place_of), lambda line: place_of(line)[:2]):
+        together = list(alike)
+        lows = [x["low"] for x in together if x["low"] is not None]
+        first = len(found) + 1
+        for place, line in enumerate(together):
+            above = place if line["low"] is None else sum(low > line["high"] for low in lows)
+            found.append(line | {"rank": first + above})
     return found
 
 
