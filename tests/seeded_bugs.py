@@ -260,8 +260,8 @@ BUGS = {
     ),
     "points without all seeds come first": Bug(
         "tools/tune/result.py",
-        '(line["seeds"] < tuning.min_blocks,',
-        '(line["seeds"] >= tuning.min_blocks,',
+        '(line["seeds"] < seeds,',
+        '(line["seeds"] >= seeds,',
         "test_tune.py::test_points_that_lack_a_seed_come_last_and_say_why",
     ),
     "env steps of a whole call in every row": Bug(
@@ -512,8 +512,8 @@ BUGS = {
     ),
     "all members train with the floats of the run": Bug(
         "population/training.py",
-        "state = many.init(keys, hyper)",
-        "state = many.init(keys, single.hyper)",
+        "many.init(keys_of(single, members), hyper_of(single, members))",
+        "many.init(keys_of(single, members), single.hyper)",
         "test_population_training.py::test_a_member_is_the_same_run_alone",
     ),
     "a part of the curves spans a checkpoint": Bug(
@@ -530,7 +530,7 @@ BUGS = {
     ),
     "the best member by the whole training": Bug(
         "population/folder.py",
-        "iteration - max(1, iteration // 10)",
+        "iteration - last_tenth(iteration)",
         "0",
         "test_population_training.py::test_the_best_member_has_the_highest_return_of_the_last_tenth",
     ),
@@ -545,6 +545,42 @@ BUGS = {
         "np.array(x[index])",
         "np.array(x[0])",
         "test_population_training.py::test_a_member_is_the_same_run_alone",
+    ),
+    "the search's seeds are taken for fresh ones": Bug(
+        "tools/tune/confirm.py",
+        "programs_of(search.space.base, [{}, dict(values)], seeds)",
+        "programs_of(search.space.base, [{}, dict(values)], tuple(range(count)))",
+        "test_tune_search.py::test_the_best_and_the_defaults_are_trained_on_the_same_seeds_that_the_search_has_not_seen",
+    ),
+    "the best is confirmed as short as it was searched": Bug(
+        "tools/tune/confirm.py",
+        "programs_of(search.space.base,",
+        "programs_of(search.base,",
+        "test_tune_search.py::test_the_best_and_the_defaults_are_trained_on_the_same_seeds_that_the_search_has_not_seen",
+    ),
+    "ranks by whether intervals touch": Bug(
+        "tools/tune/result.py",
+        'sum(low > line["high"] for low in lows)',
+        'sum(low > line["low"] for low in lows)',
+        "test_tune_search.py::test_a_rank_counts_the_points_that_are_better_beyond_doubt",
+    ),
+    "words in one program with others": Bug(
+        "tools/tune/programs.py",
+        "shapes.setdefault(json.dumps(shape, sort_keys=True), [])",
+        'shapes.setdefault(json.dumps({**shape, "hidden_sizes": 0}, sort_keys=True), [])',
+        "test_tune_search.py::test_there_are_as_many_programs_as_shapes",
+    ),
+    "a halved search forgets who was dropped": Bug(
+        "population/halving.py",
+        "standing.active, standing.total, standing.count = kept",
+        "_, standing.total, standing.count = kept",
+        "test_population_search.py::test_halving_stopped_at_any_call_resumes_bit_for_bit",
+    ),
+    "a resumed member evolves from its first floats": Bug(
+        "population/evolution.py",
+        "hyper = hyper._replace(**{name: np.asarray(x) for name, x in kept.items()})",
+        "assert kept",
+        "test_population_search.py::test_evolution_stopped_after_any_round_resumes_bit_for_bit",
     ),
 }
 

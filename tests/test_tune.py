@@ -187,7 +187,7 @@ def test_points_that_lack_a_seed_come_last_and_say_why(tmp_path: Path) -> None:
     assert lines[-1]["values"] == {"learning_rate": 1e-3}
     assert (lines[-1]["score"], lines[-1]["seeds"], lines[-1]["error"]) == (None, 0, "exit code 1: boom")
     assert lines[0]["error"] == ""
-    result.write(lines, search.study_of(SPACE, 0), tmp_path)
+    result.write(result.outcome_of(lines, search.study_of(SPACE, 0)), tmp_path)
     with (tmp_path / "results.csv").open() as file:
         assert [row["seeds"] for row in csv.DictReader(file)] == ["3", "3", "0"]
 
@@ -197,7 +197,7 @@ def test_the_best_of_a_scaled_tuning_is_a_run_of_full_length(tmp_path: Path) -> 
     assert {cell.run["num_iterations"] for cell in tuning.cells} == {3}
     lines = work(tmp_path / "runs.sqlite", tuning)
     assert lines is not None
-    paths = result.write(lines, tuning, tmp_path)
+    paths = result.write(result.outcome_of(lines, tuning), tmp_path)
     assert [path.name for path in paths] == ["results.csv", "best.yaml", "scores.svg", "scores.png"]
     best = Run.from_dict(yaml.safe_load((tmp_path / "best.yaml").read_text()))
     assert (best.config.learning_rate, best.config.num_iterations) == (1e-3, 6)
@@ -260,7 +260,8 @@ def test_wrong_input_is_one_line(
 
 
 def test_failed_runs_are_shown_and_tell_by_the_exit_code(benchback: Callable[..., subprocess.CompletedProcess]) -> None:
-    done = benchback("tune", "ppo", "--grid", "gamma=0.9", "--seeds", "1", "--timeout-s", "0.1", "--out", "late")
+    late = ["--method", "runs", "--seeds", "1", "--timeout-s", "0.1", "--out", "late"]
+    done = benchback("tune", "ppo", "--grid", "gamma=0.9", *late)
     assert done.returncode == 3, done.stderr
     assert "not done after 0.1 s" in " ".join(done.stdout.split())
     assert "1 runs have no result: benchback list-runs late/runs.sqlite" in done.stdout

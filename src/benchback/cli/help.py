@@ -19,7 +19,7 @@ agents
                      (also: train --resume RUN)
   eval RUN           play a trained agent greedily and print its returns (RUN#17: member 17 of many)
   play RUN           a video of a trained agent, mp4 or gif
-  tune SPACE         grid and random search over any fields of a run; run it again to continue
+  tune SPACE         search over any fields of a run, floats in one program; run it again to continue
   profile ALGORITHM  where an iteration's time goes: parts, cProfile, the framework's own trace
 
 what is there, and whether it is right

@@ -71,6 +71,8 @@ class TrainFlags(Generic[Config]):
     """Members that get run folders of their own at the end: best (default), all or every:K."""
     group: int | None = None
     """Members of a population that run side by side; by default as many as the processor's cache is likely to hold."""
+    devices: int | None = None
+    """Devices over which the members of a population are divided evenly, e.g. GPUs; by default 1."""
     out: Path | None = None
     """Run folder to create; by default a name under runs/ made of the run's settings, numbered if it exists."""
     checkpoint_every: int | None = None

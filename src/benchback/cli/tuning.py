@@ -1,10 +1,10 @@
 """`benchback tune`: search for hyper-parameters."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import tyro
 from rich.console import Console
@@ -14,33 +14,60 @@ from benchback.cli.arguments import Imports, on_stop, parse, positional, tell_no
 from benchback.cli.running import FAILED_RUNS, check_runnable
 from benchback.cli.tables import table
 from benchback.errors import InputError
+from benchback.population.spec import parse_vary
 
 if TYPE_CHECKING:
-    from benchback.measure.study import Study
+    from benchback.tools.tune.result import Outcome
 
 Config = TypeVar("Config")
+ONLY_RUNS = {"timeout_s": 1800.0, "new_stratum": False}
+NO_RUNS = {"confirm": 0, "group": None, "devices": 1}
+"""Flags of one way to search only -> their usual values."""
 MOST_SHOWN = 30
 """Most points of a tuning that are printed."""
 
 
 @dataclass(frozen=True)
 class TuneFlags(Generic[Config]):
-    """Run every point of a space with several seeds, each run in a fresh process. Run it again to continue.
+    """Search a space for the run with the highest return, with several seeds for every point. Run it again to continue.
 
     SPACE is an algorithm, the name of a space or a YAML file; fields of the run that are given as flags are shared by
     all points.
     """
 
     run: Config
+    method: Literal["population", "halving", "pbt", "optuna", "runs"] | None = None
+    """population: all points in one program, or as many as there are shapes; halving: those that lose are trained no
+    further; pbt: they go on from copies of the better ones; optuna: points are proposed one after another; runs: each
+    run in a fresh process. By default population where a float is tuned in a backend of the JAX family, else runs."""
+    space: str | None = None
+    """A space by name or a YAML file, where an algorithm comes first."""
+    vary: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """As in train: FIELD=VALUE,VALUE and FIELD=LOW..HIGH:8 are grids; FIELD=LOW..HIGH and FIELD=log:LOW..HIGH are
+    drawn, evenly spread, for each of --points."""
     grid: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """FIELD=VALUE,VALUE: every value, with every one of the other grids. May be given more than once."""
     random: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """FIELD=LOW..HIGH, or FIELD=VALUE,VALUE: drawn anew for each of --points. Where the ends are a factor of 10 apart
     the logarithm is drawn evenly; log:LOW..HIGH and linear:LOW..HIGH say otherwise."""
     points: int = 10
-    """Draws, where something is drawn; with a grid, so many for each of its combinations."""
+    """Draws, where something is drawn; with a grid, so many for each of its combinations. Proposals of optuna."""
+    sampling: Literal["random", "sobol"] | None = None
+    """How draws are placed: by default at random, with --vary by sobol."""
     seeds: int = 3
     """Runs of every point; all points have the same seeds, which --seed determines, as it does the draws."""
+    confirm: int = 0
+    """Train the best and the defaults again with so many fresh seeds, and compare them."""
+    eta: int | None = None
+    """Halving: one in so many points goes on at each rung, by default 3."""
+    every: int | None = None
+    """Pbt: iterations between two copies, by default a twentieth of all; must divide them."""
+    sampler: Literal["tpe", "random", "cmaes"] | None = None
+    """Optuna: how points are proposed, by default tpe."""
+    group: int | None = None
+    """Members of a population that run side by side; by default as many as the processor's cache is likely to hold."""
+    devices: int = 1
+    """Devices over which the members of a population are divided."""
     scale: float = 1.0
     """Factor on the number of iterations: a quick look."""
     config: Path | None = None
@@ -50,9 +77,9 @@ class TuneFlags(Generic[Config]):
     threads: int = 1
     """CPU threads of every run."""
     timeout_s: float = 1800.0
-    """Seconds after which a run is ended."""
+    """Runs: seconds after which one is ended."""
     new_stratum: bool = False
-    """Start over on a machine that has changed; runs before and after are never pooled."""
+    """Runs: start over on a machine that has changed; runs before and after are never pooled."""
     import_: Imports = ()
     """Module to import first, which may register environments. May be given more than once."""
     json: bool = False
@@ -60,13 +87,48 @@ class TuneFlags(Generic[Config]):
 
 
 def tune(arguments: list[str]) -> int:
+    from benchback.cli import searching
+
+    space, flags = chosen_space(arguments)
+    tell_notes(flags.run.env)
+    method = flags.method or usual_method(space)
+    if method == "runs":
+        return run_each(space, flags)
+    for name, usual in ONLY_RUNS.items():
+        if getattr(flags, name) != usual:
+            flag = name.replace("_", "-")
+            raise InputError(
+                f"--{flag} is about --method runs, and this is {method}; leave it out or change the method"
+            )
+    return searching.run_search(space, flags, method)
+
+
+def usual_method(space: Any) -> str:
+    """population where members of one program can differ in what is tuned, runs elsewhere."""
+    from benchback.runs import Run
+    from benchback.tools.tune.programs import fits, tuned_floats
+    from benchback.tools.tune.space import points
+
+    listed = points(space, 0)
+    runs = [Run.from_dict({**space.base, **point}) for point in listed]
+    several = any(tuned_floats(run, [point]) for run, point in zip(runs, listed, strict=True))
+    return "population" if several and all(map(fits, runs)) else "runs"
+
+
+def run_each(space: Any, flags: TuneFlags) -> int:
+    """Run every point with every seed through the harness."""
     from benchback.cli.board import stopped_text, watching
+    from benchback.cli.searching import settings_of
     from benchback.measure import coordinator
     from benchback.tools.tune import result, search
 
+    if flags.confirm or flags.group or flags.devices != 1:
+        given = next(name for name, usual in NO_RUNS.items() if getattr(flags, name) != usual)
+        raise InputError(
+            f"--{given} is about populations, and this is --method runs; leave it out or change the method"
+        )
+    settings_of(flags, "runs")
     stop = on_stop()
-    space, flags = chosen_space(arguments)
-    tell_notes(flags.run.env)
     seed = flags.run.seed
     tuning = search.study_of(space, seed, scale=flags.scale, threads=flags.threads, timeout_s=flags.timeout_s)
     check_runnable(tuning)
@@ -81,7 +143,8 @@ def tune(arguments: list[str]) -> int:
             raise KeyboardInterrupt(stopped_text(store))
         lines = result.lines_of(store, tuning)
         failed = store.progress(len(store.strata()) - 1).failed
-    print_tuning(lines, tuning, result.write(lines, tuning, out), failed, flags.json)
+    outcome = result.outcome_of(lines, tuning)
+    print_tuning(outcome, result.write(outcome, out), failed, flags.json)
     return FAILED_RUNS if failed else 0
 
 
@@ -95,8 +158,11 @@ def chosen_space(arguments: list[str]) -> tuple[Any, TuneFlags]:
         arguments = [registry.DEFAULT_ALGORITHM, *arguments]
     known = f"an algorithm, a space ({', '.join(spaces.names())}) or a YAML file"
     name, rest = positional(arguments, "tune", known)
-    by_flags = name in registry.ALGORITHMS
-    space = spaces.Space(name, {"algorithm": name}) if by_flags else spaces.load(name)
+    given_space = value_of("--space", rest)
+    by_flags = name in registry.ALGORITHMS and given_space is None
+    space = spaces.Space(name, {"algorithm": name}) if by_flags else spaces.load(given_space or name)
+    if given_space is not None and space.base["algorithm"] != name:
+        raise InputError(f"--space {given_space} is of {space.base['algorithm']}; tune that, or choose another space")
     fields = with_config(space.base, value_of("--config", rest), space.base["algorithm"])
     default = TuneFlags(run=Run.from_dict(with_imports(fields, rest)), points=space.points, seeds=space.seeds)
     flags_type = TuneFlags[Run[registry.config(fields["algorithm"])]]
@@ -104,8 +170,10 @@ def chosen_space(arguments: list[str]) -> tuple[Any, TuneFlags]:
     run = flags.run
     # Not the mode of the base: each backend of a grid has its own best mode.
     base = {x: y for x, y in run.to_dict().items() if x != "seed"} | {"mode": run.mode}
-    space = replace(space, base=base, points=flags.points, seeds=flags.seeds)
+    sampling = flags.sampling or ("sobol" if flags.vary else space.sampling)
+    space = replace(space, base=base, points=flags.points, seeds=flags.seeds, sampling=sampling)
     space = spaces.extended(space, axes("grid", flags.grid), axes("random", flags.random))
+    space = spaces.varied(space, parse_vary(flags.vary))
     if by_flags:
         from benchback.tools.tune.search import default_name
 
@@ -127,30 +195,40 @@ def axes(option: str, given: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-def print_tuning(
-    lines: Sequence[Mapping[str, Any]], tuning: "Study", paths: Sequence[Path], failed: int, as_json: bool
-) -> None:
-    """Print a row per point, best first, and the paths of the files."""
-    if as_json:
-        found = {"event": "outcome", "study": tuning.name, "scale": tuning.scale, "failed": failed}
-        print(json.dumps(found | {"rows": list(lines), "files": [str(path) for path in paths]}))
-        return
+def point_rows(outcome: "Outcome") -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Columns and rows of the table of points, best first."""
     from benchback.tools.tune.result import text
 
-    columns = ("rank", *lines[0]["values"], "return", "+-", "seeds", *(["error"] if failed else []))
+    lines = outcome.lines
+    failed, halved = any(line["error"] for line in lines), len({line.get("iterations") for line in lines}) > 1
+    columns = ("rank", *lines[0]["values"], "return", "+-", "95 % interval", "seeds")
+    columns += (*(["iterations"] if halved else []), *(["error"] if failed else []))
     rows = [
         (
-            str(rank),
-            *(escape(text(x)) for x in line["values"].values()),
+            str(line["rank"]),
+            *(escape(text(line["values"].get(name))) for name in lines[0]["values"]),
             "-" if line["score"] is None else f"{line['score']:.1f}",
             "-" if line["std"] is None else f"{line['std']:.1f}",
+            "-" if line["low"] is None else f"{line['low']:.1f} to {line['high']:.1f}",
             str(line["seeds"]),
+            *([str(line["iterations"])] if halved else []),
             *([escape(line["error"][:60])] if failed else []),
         )
-        for rank, line in enumerate(lines[:MOST_SHOWN], 1)
+        for line in lines[:MOST_SHOWN]
     ]
-    scaled = "" if tuning.scale == 1.0 else f", iterations times {tuning.scale:g}"
-    Console().print(table(f"{tuning.name}: {len(lines)} points, {tuning.min_blocks} seeds each{scaled}", columns, rows))
+    return columns, rows
+
+
+def print_tuning(outcome: "Outcome", paths: Sequence[Path], failed: int, as_json: bool) -> None:
+    """Print a row per point, best first, and the paths of the files."""
+    lines = outcome.lines
+    if as_json:
+        found = {"event": "outcome", "study": outcome.name, "scale": outcome.scale, "failed": failed}
+        print(json.dumps(found | {"rows": list(lines), "files": [str(path) for path in paths]}))
+        return
+    columns, rows = point_rows(outcome)
+    scaled = "" if outcome.scale == 1.0 else f", iterations times {outcome.scale:g}"
+    Console().print(table(f"{outcome.name}: {len(lines)} points, {outcome.seeds} seeds each{scaled}", columns, rows))
     if len(lines) > MOST_SHOWN:
         print(f"{len(lines) - MOST_SHOWN} more in {paths[0]}")
     if failed:

@@ -262,11 +262,11 @@ def _resolved(study: Study, row: Mapping[str, Any]) -> dict[str, Any]:
     """Every field of a training except its seed; the input of other kinds is taken as it is."""
     if study.kind != "training":
         return dict(row)
-    flat = Run.from_dict(_shortened(row, study.scale)).to_dict()
+    flat = Run.from_dict(shortened(row, study.scale)).to_dict()
     return {name: x for name, x in flat.items() if name != "seed"}
 
 
-def _shortened(row: Mapping[str, Any], factor: float) -> dict[str, Any]:
+def shortened(row: Mapping[str, Any], factor: float) -> dict[str, Any]:
     """The fields of a run with fewer iterations; a chunk shrinks with them, to a divisor."""
     row = dict(row)
     if factor == 1.0:

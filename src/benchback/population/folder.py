@@ -28,6 +28,8 @@ FLUSH_EVERY_S = 10.0
 """Seconds between two parts: a part each second would make thousands of files of a long training."""
 MOST_ROWS = 2**18
 """Rows that wait in memory at most: ten megabytes."""
+SEARCH = "search/"
+"""Prefix of what a search keeps of each member beside its state."""
 READ_TOGETHER = 64
 """Members whose curves are read at once: all of a large population would not fit in memory."""
 
@@ -130,7 +132,7 @@ def open_any(name: str, *, best: bool = False) -> tuple[Path, int | None, Checkp
 
 def member_checkpoint(stacked: Checkpoint, members: Members, index: int) -> Checkpoint:
     """The checkpoint of one member, as of a run of its own."""
-    weights = {name: np.array(x[index]) for name, x in stacked.weights.items()}
+    weights = {name: np.array(x[index]) for name, x in stacked.weights.items() if not name.startswith(SEARCH)}
     run = members.run(Run.from_dict(stacked.run), index)
     return Checkpoint(weights, stacked.iteration, run.to_dict())
 
@@ -165,14 +167,20 @@ class CurveWriter:
         self.waiting, self.rows, self.flushed_s = [], 0, time.perf_counter()
 
 
+def last_tenth(iteration: int) -> int:
+    """How many of so many iterations are scored: the last tenth, rounded up."""
+    return -(-iteration // 10)
+
+
 def scores(folder: PopulationDir, size: int, iteration: int) -> np.ndarray:
-    """The mean return of each member over the last tenth of the iterations so far; NaN where no episode ended."""
+    """The mean return of each member over the last tenth of the iterations up to `iteration`; NaN where none ended."""
     import polars
 
     found = np.full(size, np.nan)
     if parts := list(folder.parts().values()):
         value = polars.col(RANKED_BY).cast(polars.Float64)
-        rows = polars.scan_parquet(parts).filter(polars.col("iteration") > iteration - max(1, iteration // 10))
+        number = polars.col("iteration")
+        rows = polars.scan_parquet(parts).filter(number > iteration - last_tenth(iteration), number <= iteration)
         means = rows.filter(value.is_finite()).group_by("member").agg(value.mean()).collect()
         found[means["member"].to_numpy()] = means[RANKED_BY].to_numpy()
     return found

@@ -27,10 +27,15 @@ def execute(agent: Agent, backend: Backend, mode: str, unit: str, length: int, *
     """`size` members of the agent, with unit and compile mode applied; a chunk has `length` iterations."""
     # The unit comes first: in unit chunk, a group runs its whole chunk while it is in the caches.
     single = view(backend.units[unit](agent, length), backend)
+    return compile_mode(backend, mode)(population(single, size, group))
+
+
+def compile_mode(backend: Backend, mode: str) -> Callable[[Agent], Agent]:
+    """The compile mode of that name, for populations; InputError if it does not fit them."""
     if mode not in backend.functional_modes:
         known = " or ".join([*backend.functional_modes][::-1])
         raise InputError(f"mode={mode} does not fit a population: members are functions of arrays; use --mode {known}")
-    return backend.functional_modes[mode](population(single, size, group))
+    return backend.functional_modes[mode]
 
 
 def view(agent: Agent, backend: Backend) -> Agent:
@@ -102,8 +107,8 @@ def role_of(agent: Agent, path: tuple[Any, ...]) -> Role:
     return next(agent.roles[name] for name in names if name in agent.roles)
 
 
-def _for_members(agent: Agent, function: Step, size: int, group: int) -> Step:
-    """`function` for all members; its arguments and its result have a member axis."""
+def for_group(agent: Agent, function: Step) -> Callable[[State, State, Any], tuple[State, State, Any]]:
+    """`function` for members side by side: (counters, members, arguments) -> counters, members, results."""
 
     def one_group(counters: State, members: State, arguments: Any) -> tuple[State, State, Any]:
         def one(member: State, arguments: Any) -> tuple[State, State, Any]:
@@ -111,6 +116,14 @@ def _for_members(agent: Agent, function: Step, size: int, group: int) -> Step:
             return *partition(agent, state), result
 
         return _side_by_side(one, len(jax.tree.leaves(members)[0]))(members, arguments)
+
+    return one_group
+
+
+def _for_members(agent: Agent, function: Step, size: int, group: int) -> Step:
+    """`function` for all members; its arguments and its result have a member axis."""
+
+    one_group = for_group(agent, function)
 
     # The members are carried, not mapped over: XLA then writes each group in its place.
     def next_group(carry: tuple[State, State, State], given: Any) -> tuple[tuple[State, State, State], Any]:
@@ -185,12 +198,12 @@ def _starting(agent: Agent, size: int) -> Callable[[Key[Array, "N"], Any], State
         return combine(jax.tree.map(lambda x: x[0], counters), members)
 
     def init(keys: Key[Array, "N"], hyper: Any) -> State:
-        return start_all(keys, jax.tree.map(lambda x: _for_each(x, size), hyper))
+        return start_all(keys, jax.tree.map(lambda x: for_each(x, size), hyper))
 
     return init
 
 
-def _for_each(x: Any, size: int) -> Float[Array, "N"]:
+def for_each(x: Any, size: int) -> Float[Array, "N"]:
     """One number for each member."""
     if jnp.shape(x) not in ((), (size,)):
         raise InputError(

@@ -40,9 +40,12 @@ class Population:
     """Members that become run folders of their own at the end: best, all or every:K."""
     group: int | None = None
     """Members side by side; None: as many as the processor's cache is likely to hold."""
+    devices: int = 1
+    """Devices over which the members are divided evenly."""
 
     def __post_init__(self) -> None:
-        for name, flag in (("seeds", "--seeds"), ("points", "--population"), ("group", "--group")):
+        flags = {"seeds": "--seeds", "points": "--population", "group": "--group", "devices": "--devices"}
+        for name, flag in flags.items():
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise InputError(f"{flag} {getattr(self, name)} must be at least 1")
         if self.sampling is not None:
@@ -119,7 +122,7 @@ def parse_vary(given: Sequence[str]) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class _Axis:
+class Axis:
     """Where the values of a field come from."""
 
     source: Range | tuple[float, ...]
@@ -136,16 +139,21 @@ class _Axis:
         return [self.source.at(share) for share in np.linspace(0.0, 1.0, self.count or 1).tolist()]
 
 
-def _axis(run: Run, name: str, given: str | Sequence[float | int]) -> _Axis:
+def parse_axis(name: str, given: str) -> Axis:
+    """The range `LOW..HIGH` of a field, with its number of values in a grid if `:COUNT` is behind it."""
+    counted = re.fullmatch(r"(.*\.\.[^:]*):(\d{1,7})", given)
+    ends, count = (counted[1], int(counted[2])) if counted else (given, None)
+    if count is not None and count < 2:
+        raise InputError(f"--vary {name}={given[:80]} must have at least 2 values; {name}=VALUE is a single one")
+    return Axis(parse_range(f"--vary {name}", ends), count)
+
+
+def _axis(run: Run, name: str, given: str | Sequence[float | int]) -> Axis:
     _check_float(run, name)
     if isinstance(given, str) and ".." in given:
-        counted = re.fullmatch(r"(.*\.\.[^:]*):(\d{1,7})", given)
-        ends, count = (counted[1], int(counted[2])) if counted else (given, None)
-        if count is not None and count < 2:
-            raise InputError(f"--vary {name}={given[:80]} must have at least 2 values; {name}=VALUE is a single one")
-        return _Axis(parse_range(f"--vary {name}", ends), count)
+        return parse_axis(name, given)
     values = _numbers(name, given.split(",") if isinstance(given, str) else given)
-    return _Axis(values, len(values))
+    return Axis(values, len(values))
 
 
 def _check_float(run: Run, name: str) -> None:
@@ -180,7 +188,7 @@ def _numbers(name: str, given: Sequence[Any]) -> tuple[float, ...]:
     return tuple(found)
 
 
-def _grid_size(axes: Mapping[str, _Axis], points: int | None) -> int:
+def _grid_size(axes: Mapping[str, Axis], points: int | None) -> int:
     for name, axis in axes.items():
         if axis.count is None:
             raise InputError(
@@ -195,7 +203,7 @@ def _grid_size(axes: Mapping[str, _Axis], points: int | None) -> int:
     return size
 
 
-def _asked_points(axes: Mapping[str, _Axis], asked: Population, sampling: Sampling) -> int:
+def _asked_points(axes: Mapping[str, Axis], asked: Population, sampling: Sampling) -> int:
     if asked.points is None:
         raise InputError(f"--sampling {sampling} needs a number of points; give --population N")
     for name, axis in axes.items():
@@ -204,11 +212,11 @@ def _asked_points(axes: Mapping[str, _Axis], asked: Population, sampling: Sampli
     return asked.points
 
 
-def _grid(axes: Mapping[str, _Axis]) -> list[dict[str, float]]:
+def _grid(axes: Mapping[str, Axis]) -> list[dict[str, float]]:
     return [dict(zip(axes, choice, strict=True)) for choice in product(*(axis.grid() for axis in axes.values()))]
 
 
-def _drawn(axes: Mapping[str, _Axis], count: int, sampling: Sampling, seed: int) -> list[dict[str, float]]:
+def _drawn(axes: Mapping[str, Axis], count: int, sampling: Sampling, seed: int) -> list[dict[str, float]]:
     """`count` points, the same for the same seed."""
     shares = PLACES[sampling](len(axes), count, np.random.default_rng([seed, 3]))
     return [{name: axis.at(x) for (name, axis), x in zip(axes.items(), row, strict=True)} for row in shares.tolist()]

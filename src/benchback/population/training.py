@@ -16,10 +16,11 @@ from benchback import envs, registry, training
 from benchback.agent import Agent, Backend, Weights
 from benchback.errors import InputError
 from benchback.population import folder as folders
+from benchback.population.devices import check_even, divided, mesh_of
 from benchback.population.folder import CurveWriter, PopulationDir, Stored
 from benchback.population.groups import Choice, likely_group
-from benchback.population.members import execute, member, view
-from benchback.population.memory import check_memory
+from benchback.population.members import compile_mode, member, view
+from benchback.population.memory import Need, check_memory, memory_need
 from benchback.population.spec import Members, Population, kept, members_of
 from benchback.population.summary import summarise
 from benchback.runs import Run, environment
@@ -75,38 +76,67 @@ class Trained:
         return int(np.where(np.isnan(self.scores), -np.inf, self.scores).argmax())
 
 
+Built = tuple[Agent, Agent, Backend]
+Trainer = Callable[..., Iterator[Progress]]
+"""A function with the arguments of `train_members` up to `checkpoint`."""
+
+
 def train_members(
-    run: Run, members: Members, *, group: int | None = None, checkpoint: Checkpoint | None = None
+    run: Run,
+    members: Members,
+    *,
+    group: int | None = None,
+    devices: int = 1,
+    checkpoint: Checkpoint | None = None,
+    build: Callable[[Run, int, int, int], Built] | None = None,
 ) -> Iterator[Progress]:
     """Train all members from the start, or from their stacked `checkpoint`, to the last iteration.
 
-    What cannot be trained is rejected by this call; training happens as the iterator is consumed.
+    What cannot be trained is rejected by this call; training happens as the iterator is consumed. `build` may return
+    programs that it has compiled before.
     """
     iteration = checkpoint.iteration if checkpoint else 0
     training.check_rest(run, iteration)
-    single, many, backend = build(run, len(members), group or likely(run, len(members)).group)
-    keys = jax.vmap(cast(Any, single.key))(np.asarray(members.seed, np.uint32))
-    hyper = single.hyper._replace(**{name: np.asarray(x) for name, x in members.values.items()})
-    state = many.init(keys, hyper)
+    group = group or likely(run, len(members), devices).group
+    single, many, backend = (build or built)(run, len(members), group, devices)
+    state = many.init(keys_of(single, members), hyper_of(single, members))
     if checkpoint:
         state = many.load(state, training.transplantable(run, checkpoint))
     return _loop(run, len(members), single, many, backend, state, iteration)
 
 
-def build(run: Run, size: int, group: int) -> tuple[Agent, Agent, Backend]:
+def keys_of(single: Agent, members: Members) -> Any:
+    """The random key of each member."""
+    return jax.vmap(cast(Any, single.key))(np.asarray(members.seed, np.uint32))
+
+
+def hyper_of(single: Agent, members: Members) -> Any:
+    """The floats of the members: one number for all, or one for each where they differ."""
+    return single.hyper._replace(**{name: np.asarray(x) for name, x in members.values.items()})
+
+
+def built(run: Run, size: int, group: int, devices: int = 1) -> Built:
     """The run's agent as functions of arrays, its population with unit and compile mode applied, and the backend."""
-    agent, backend = _plain(run)
-    many = execute(agent, backend, run.compile_mode, run.unit, run.length, size=size, group=group)
+    agent, backend = plain(run)
+    mode = compile_mode(backend, run.compile_mode)
+    many = mode(divided(view(backend.units[run.unit](agent, run.length), backend), size, group, devices))
     check_memory(agent, backend, unit=run.unit, size=size, group=group)
     return view(agent, backend), many, backend
 
 
-def likely(run: Run, size: int) -> Choice:
-    """How many of `size` members should run side by side."""
-    return likely_group(*_plain(run), size)
+def likely(run: Run, size: int, devices: int = 1) -> Choice:
+    """How many of `size` members should run side by side, on each device."""
+    mesh_of(devices)
+    check_even(size, devices)
+    return likely_group(*plain(run), size // devices)
 
 
-def _plain(run: Run) -> tuple[Agent, Backend]:
+def need(run: Run, group: int) -> Need:
+    """The memory that members of the run take."""
+    return memory_need(*plain(run), unit=run.unit, group=group)
+
+
+def plain(run: Run) -> tuple[Agent, Backend]:
     """The run's agent without unit and mode; InputError if it cannot have a population."""
     if run.framework != "jax":
         raise InputError(
@@ -127,7 +157,7 @@ def _loop(
         compiles = backend.compiles()
         state, metrics = training.advance(many, state)
         iteration += run.length
-        fetched = {name: x.reshape(size, run.length).T for name, x in backend.fetch(metrics).items()}
+        fetched = rows_first(backend.fetch(metrics), size)
         # Bind the current state: the next call may donate it.
         yield Progress(
             iteration=iteration,
@@ -139,10 +169,17 @@ def _loop(
         )
 
 
+def rows_first(metrics: Mapping[str, np.ndarray], size: int) -> dict[str, np.ndarray]:
+    """Metrics of shape [iterations, members], of those that a program returns for so many members."""
+    return {name: x.reshape(size, -1).T for name, x in metrics.items()}
+
+
 def train_population(
     run: Run,
     asked: Population | None = None,
     *,
+    members: Members | None = None,
+    trainer: Trainer = train_members,
     out: Path | None = None,
     origin: Stored | None = None,
     checkpoint_every: int | None = None,
@@ -153,14 +190,14 @@ def train_population(
 ) -> Trained:
     """Train a population into a folder: a new one, or that of `origin` if its run is the same.
 
-    The members are those of `origin`, or those that `asked` describes. Summaries are appended after every program call
-    and passed to `on_rows`, checkpoints written as by `train_run`; at the end the members to keep get folders. It ends
-    early where the mean over members and the last ten iterations is what `monitor` stops at. A member that diverges
-    goes on.
+    The members are those of `origin`, those given, or those that `asked` describes; `trainer` trains them. Summaries
+    are appended after every program call and passed to `on_rows`, checkpoints written as by `train_run`; at the end the
+    members to keep get folders. It ends early where the mean over members and the last ten iterations is what `monitor`
+    stops at. A member that diverges goes on.
     """
     run_dir.check_cadence(checkpoint_every)
     _check_monitor(monitor)
-    begun, training = _begin(run, asked, out, origin)
+    begun, training = _begin(run, asked, members, trainer, out, origin)
     on_begin(begun)
     place, done = begun.folder, begun.iteration
     saved, saved_s, started = done, time.perf_counter(), time.perf_counter() - begun.elapsed_s
@@ -183,24 +220,29 @@ def train_population(
 
 
 def _begin(
-    run: Run, asked: Population | None, out: Path | None, origin: Stored | None
+    run: Run,
+    asked: Population | None,
+    given: Members | None,
+    trainer: Trainer,
+    out: Path | None,
+    origin: Stored | None,
 ) -> tuple[Begun, Iterator[Progress]]:
     """What is trained where, and the training."""
     if origin is not None:
         _check_unchanged(run, Run.from_dict(origin.checkpoint.run), origin.members)
     wanted = asked or (origin.asked if origin else Population())
-    members = origin.members if origin else members_of(wanted, run)
+    members = origin.members if origin else given or members_of(wanted, run)
     fresh = out or run_dir.free_path(default_path(run, len(members)))
     same = origin is not None and run.to_dict() == origin.checkpoint.run
     if not same:
         run_dir.check_free(fresh)
     told = f"groups of {wanted.group}"
     if wanted.group is None:
-        choice = likely(run, len(members))
+        choice = likely(run, len(members), wanted.devices)
         # Stored: another processor might choose another group, and continue with other roundings.
         wanted, told = replace(wanted, group=choice.group), str(choice)
     at = origin.checkpoint if origin else None
-    training = train_members(run, members, group=wanted.group, checkpoint=at)
+    training = trainer(run, members, group=wanted.group, devices=wanted.devices, checkpoint=at)
     iteration = at.iteration if at else 0
     if origin is not None and same:
         elapsed_s = run_dir.rewound(origin.folder, iteration)

@@ -16,6 +16,7 @@ from benchback.stats.published import Published, all_pairs, windows
 from benchback.stats.ratios import (
     Estimate,
     Ratio,
+    bounds,
     combine,
     difference,
     estimate,
@@ -29,7 +30,9 @@ from benchback.stats.ratios import (
 from benchback.stats.relay import NoCommonRound, balanced_orders, relay_ratio
 from benchback.stats.returns import (
     Band,
+    Difference,
     interquartile_mean,
+    paired_difference,
     performance_profile,
     profile_band,
     stratified_bootstrap,
@@ -59,6 +62,7 @@ __all__ = [
     "Band",
     "BreakEven",
     "Comparison",
+    "Difference",
     "Estimate",
     "Gap",
     "Measured",
@@ -80,6 +84,7 @@ __all__ = [
     "adjust",
     "all_pairs",
     "balanced_orders",
+    "bounds",
     "break_even",
     "combine",
     "compare",
@@ -94,6 +99,7 @@ __all__ = [
     "mean_of",
     "median_interval",
     "minimum_detectable_effect",
+    "paired_difference",
     "paired_ratio",
     "performance_profile",
     "pool",

@@ -107,10 +107,16 @@ def welch_estimate(numerator: ArrayLike, denominator: ArrayLike) -> Estimate:
 
 def interval(found: Estimate, confidence: float = CONFIDENCE) -> tuple[float, float]:
     """Low and high end of the ratio: exp(mean +- t error)."""
+    low, high = bounds(found, confidence)
+    return math.exp(low), math.exp(high)
+
+
+def bounds(found: Estimate, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """Low and high end of the mean itself: mean +- t error."""
     from scipy.special import stdtrit
 
     margin = float(stdtrit(found.freedom, (1 + confidence) / 2)) * found.error
-    return math.exp(found.mean - margin), math.exp(found.mean + margin)
+    return found.mean - margin, found.mean + margin
 
 
 def minimum_detectable_effect(sd_log_ratio: float, n: int, power: float = 0.8, alpha: float = 0.05) -> float:

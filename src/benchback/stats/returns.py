@@ -3,13 +3,14 @@
 After Agarwal et al., "Deep Reinforcement Learning at the Edge of the Statistical Precipice" (NeurIPS 2021).
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from benchback.stats.ratios import CONFIDENCE
+from benchback.stats.ratios import CONFIDENCE, bounds, estimate
 
 LARGEST = 4_000_000
 """Most values in memory at once while resampling (32 MB)."""
@@ -33,6 +34,31 @@ def interquartile_mean(scores: ArrayLike, axis: int | None = None) -> NDArray[np
     cut = count // 4
     middle = np.sort(score, axis=axis).take(range(cut, count - cut), axis=axis)
     return np.asarray(middle.mean(axis=axis))
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How much higher returns are than others of the same seeds, with a confidence interval."""
+
+    mean: float
+    low: float
+    high: float
+    """NaN where fewer than two seeds have both."""
+    seeds: int
+
+    @property
+    def sign(self) -> int:
+        """1 if they are higher, -1 if they are lower, 0 if the interval includes no difference."""
+        return int(self.low > 0) - int(self.high < 0)
+
+
+def paired_difference(ours: ArrayLike, theirs: ArrayLike, confidence: float = CONFIDENCE) -> Difference:
+    """Mean difference of runs with the same seeds and its interval (Student's paired t); seeds lacking one are out."""
+    each = np.asarray(ours, float) - np.asarray(theirs, float)
+    each = each[np.isfinite(each)]
+    if len(each) < 2:
+        return Difference(float(each.mean()) if len(each) else math.nan, math.nan, math.nan, len(each))
+    return Difference(float(each.mean()), *bounds(estimate(each), confidence), len(each))
 
 
 def performance_profile(scores: ArrayLike, thresholds: ArrayLike) -> NDArray[np.float64]:

@@ -1,6 +1,8 @@
 """Hyper-parameter search: a space of runs, several seeds for each of its points, the best of them.
 
-A tuning is a study whose cells are the points and whose blocks are the seeds, so it runs as every campaign does: fresh
-processes in a drawn order, every sample stored, stopped and continued at will. `space.py` defines the
-space, `search.py` makes a study of it, `result.py` reads its results. Importing this imports no framework.
+`space.py` defines the space and its points. By populations, `programs.py` groups points that can share a program,
+`searching.py` trains them (all to the end, halving, population-based training), `trials.py` asks Optuna for points, and
+`confirm.py` compares the best with the defaults on fresh seeds. Through the harness, `search.py` makes a study whose
+cells are the points and whose blocks are the seeds: fresh processes in a drawn order, every sample stored. `result.py`
+ranks, `responses.py` draws, `page.py` writes. Importing this imports no framework.
 """

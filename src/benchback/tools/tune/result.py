@@ -4,7 +4,8 @@ import csv
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,29 @@ from benchback.measure.record import Record
 from benchback.measure.store import Store
 from benchback.measure.study import Study
 from benchback.report.drawing import draw
+from benchback.stats.ratios import bounds, estimate
 from benchback.training.checkpoint import write_atomically
 
 LAST = 0.1
 """Part of the iterations, from the end, whose episodes are scored."""
 MOST_DRAWN = 40
+NO_EPISODE = "no episode ended"
 
 Line = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A finished tuning."""
+
+    name: str
+    lines: list[Line]
+    """Best first."""
+    seeds: int
+    best: dict[str, Any] | None = None
+    """The run of the best point, of full length; None if no point has a score."""
+    scale: float = 1.0
+    method: str = "runs"
 
 
 def score(record: Record) -> float | None:
@@ -45,7 +62,43 @@ def lines_of(store: Store, tuning: Study) -> list[Line]:
         | {"error": errors.get(entry.cell.id, "") if len(found.get(entry.cell.id, {})) < tuning.min_blocks else ""}
         for entry in tuning.entries
     ]
-    return sorted(lines, key=lambda line: (line["seeds"] < tuning.min_blocks, -_or_worst(line["score"]), line["point"]))
+    return ranked(lines, tuning.min_blocks)
+
+
+def lines_from(rows: Sequence[Mapping[str, Any]], seeds: int) -> list[Line]:
+    """A line for each row of a search: those trained longest first, then by mean, those that lack a seed last."""
+    lines = [
+        _line(row["point"], row["values"], dict(enumerate(row["scores"])))
+        | {"iterations": row["iterations"], "error": "" if any(x is not None for x in row["scores"]) else NO_EPISODE}
+        for row in rows
+    ]
+    return ranked(lines, seeds)
+
+
+def ranked(lines: Sequence[Line], seeds: int) -> list[Line]:
+    """The lines, best first, with their ranks: one more than the number of those whose whole interval lies above.
+
+    Points that lack a seed come last, and those that were trained longer before others. A line without an interval has
+    its place as its rank.
+    """
+
+    def place_of(line: Line) -> tuple[Any, ...]:
+        return (line["seeds"] < seeds, -line.get("iterations", 0), -_or_worst(line["score"]), line["point"])
+
+    found: list[Line] = []
+    for _, alike in groupby(sorted(lines, key=place_of), lambda line: place_of(line)[:2]):
+        together = list(alike)
+        lows = [x["low"] for x in together if x["low"] is not None]
+        first = len(found) + 1
+        for place, line in enumerate(together):
+            above = place if line["low"] is None else sum(low > line["high"] for low in lows)
+            found.append(line | {"rank": first + above})
+    return found
+
+
+def outcome_of(lines: list[Line], tuning: Study) -> Outcome:
+    """The outcome of a tuning through the harness."""
+    return Outcome(tuning.name, lines, tuning.min_blocks, best_run(lines, tuning), tuning.scale)
 
 
 def _set_by(tuning: Study, row: Mapping[str, Any]) -> dict[str, Any]:
@@ -56,11 +109,14 @@ def _set_by(tuning: Study, row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _line(index: int, values: Mapping[str, Any], scores: Mapping[int, float | None]) -> Line:
     known = [x for _, x in sorted(scores.items()) if x is not None]
+    low, high = bounds(estimate(known)) if len(known) > 1 else (None, None)
     return {
         "point": index,
         "values": dict(values),
         "score": statistics.fmean(known) if known else None,
         "std": statistics.stdev(known) if len(known) > 1 else None,
+        "low": low,
+        "high": high,
         "seeds": len(known),
         "scores": known,
     }
@@ -78,35 +134,36 @@ def best_run(lines: Sequence[Line], tuning: Study) -> dict[str, Any] | None:
     return dict(next(entry.cell.run for entry in full.entries if entry.index == lines[0]["point"]))
 
 
-def write(lines: Sequence[Line], tuning: Study, out: Path) -> list[Path]:
+def write(outcome: Outcome, out: Path) -> list[Path]:
     """results.csv, best.yaml, scores.png and scores.svg in the folder of the tuning, replaced if they are there."""
-    paths = [out / "results.csv"]
-    _write_csv(lines, tuning, paths[0])
-    best = best_run(lines, tuning)
-    if best is not None:
+    paths, lines = [out / "results.csv"], outcome.lines
+    _write_csv(outcome, paths[0])
+    if outcome.best is not None:
         paths += [out / "best.yaml", out / "scores.svg", out / "scores.png"]
-        write_atomically(paths[1], _heading(lines[0], tuning) + yaml.safe_dump(best, sort_keys=False))
-        for path, drawn in zip(paths[2:], draw(specification(lines, tuning.name)), strict=True):
+        write_atomically(paths[1], _heading(outcome) + yaml.safe_dump(outcome.best, sort_keys=False))
+        for path, drawn in zip(paths[2:], draw(specification(lines, outcome.name)), strict=True):
             write_atomically(path, drawn)
     return paths
 
 
-def _heading(line: Line, tuning: Study) -> str:
+def _heading(outcome: Outcome) -> str:
+    line = outcome.lines[0]
     spread = "" if line["std"] is None else f" +- {line['std']:.4g}"
-    scaled = "" if tuning.scale == 1.0 else f", tuned with its iterations times {tuning.scale:g}"
+    scaled = "" if outcome.scale == 1.0 else f", tuned with its iterations times {outcome.scale:g}"
     got = f"return {line['score']:.4g}{spread} over {line['seeds']} seeds{scaled}"
-    return f"# {tuning.name}, point {line['point']}: {got}\n"
+    return f"# {outcome.name}, point {line['point']}: {got}\n"
 
 
-def _write_csv(lines: Sequence[Line], tuning: Study, path: Path) -> None:
-    seeds = [f"score_{i}" for i in range(tuning.min_blocks)]
-    fields = [*lines[0]["values"], *("score", "std", "seeds"), *seeds, "error"]
+def _write_csv(outcome: Outcome, path: Path) -> None:
+    lines, seeds = outcome.lines, [f"score_{i}" for i in range(outcome.seeds)]
+    trained = ["iterations"] if "iterations" in lines[0] else []
+    fields = [*lines[0]["values"], *("score", "std", "low", "high", "seeds"), *trained, *seeds, "error"]
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, fieldnames=["rank", "point", *fields], extrasaction="ignore")
         writer.writeheader()
-        for rank, line in enumerate(lines, 1):
+        for line in lines:
             values = {name: text(x) for name, x in line["values"].items()}
-            writer.writerow({"rank": rank} | values | line | dict(zip(seeds, line["scores"], strict=False)))
+            writer.writerow(values | line | dict(zip(seeds, line["scores"], strict=False)))
 
 
 def text(value: Any) -> str:

@@ -15,6 +15,7 @@ from benchback import registry
 from benchback.errors import InputError, hint
 from benchback.measure.study_checks import NAME
 from benchback.population.ranges import Range, parse_range
+from benchback.population.spec import PLACES, parse_axis
 from benchback.runs import Run, whole_number
 from benchback.training.run_dir import read_config
 
@@ -38,6 +39,8 @@ class Space:
     """Field -> where to draw it from."""
     points: int = 10
     """Draws; without ranges there are none."""
+    sampling: str = "random"
+    """How draws are placed: random, or sobol for an even cover."""
     seeds: int = 3
     """Runs of every point, each with a seed of its own; all points have the same ones."""
     description: str = ""
@@ -48,6 +51,7 @@ class Space:
         for name in ("points", "seeds"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name}={getattr(self, name)} must be at least 1")
+        registry.choose("sampling", self.sampling, PLACES)
         if twice := set(self.grid) & set(self.random):
             raise InputError(f"{min(twice)} is in the grid and drawn at random; keep one")
 
@@ -71,9 +75,11 @@ def _draws(space: Space, seed: int) -> list[dict[str, Any]]:
     """As many different draws as the space has points; a longer list begins with the shorter one."""
     if not space.random:
         return [{}]
-    known, random, found = known_fields(space.base["algorithm"]), np.random.default_rng([seed, 2]), []
-    for _ in range(TRIES * space.points):
-        drawn = {name: _drawn(known[name], source, random) for name, source in space.random.items()}
+    known, found = known_fields(space.base["algorithm"]), []
+    shares = PLACES[space.sampling](len(space.random), TRIES * space.points, np.random.default_rng([seed, 2]))
+    for row in shares.tolist():
+        axes = zip(space.random.items(), row, strict=True)
+        drawn = {name: _drawn(known[name], source, share) for (name, source), share in axes}
         if drawn not in found:
             found.append(drawn)
         if len(found) == space.points:
@@ -81,10 +87,11 @@ def _draws(space: Space, seed: int) -> list[dict[str, Any]]:
     raise InputError(f"points={space.points}: only {len(found)} different ones can be drawn; choose --points fewer")
 
 
-def _drawn(field: Field, source: Range | Sequence[Any], random: np.random.Generator) -> Any:
+def _drawn(field: Field, source: Range | Sequence[Any], share: float) -> Any:
+    """The value that lies this share of the way through the source."""
     if not isinstance(source, Range):
-        return source[int(random.integers(len(source)))]
-    return round(source.draw(random)) if type(field.default) is int else source.draw(random)
+        return source[int(share * len(source))]
+    return round(source.at(share)) if type(field.default) is int else source.at(share)
 
 
 def known_fields(algorithm: str) -> dict[str, Field]:
@@ -137,6 +144,28 @@ def extended(space: Space, grid: Mapping[str, Any], random: Mapping[str, Any]) -
     kept = {name: x for name, x in space.grid.items() if name not in random}
     left = {name: x for name, x in space.random.items() if name not in grid}
     return replace(space, grid=kept | checked_grid, random=left | checked_random)
+
+
+def varied(space: Space, given: Mapping[str, str]) -> Space:
+    """The space with axes as `train --vary` writes them: lists and counted ranges are grids, other ranges drawn."""
+    known = known_fields(space.base["algorithm"])
+    grid, random = {}, {}
+    for name, text in given.items():
+        field = _named(known, name)
+        if ".." not in text:
+            grid[name] = _values(known, name, text)
+            continue
+        if type(field.default) not in (int, float):
+            raise InputError(f"--vary {name} has no range, its values are not numbers; list them: {name}=VALUE,VALUE")
+        axis = parse_axis(name, text)
+        if axis.count is None:
+            random[name] = axis.source
+        else:
+            places = np.linspace(0.0, 1.0, axis.count).tolist()
+            grid[name] = list(dict.fromkeys(_drawn(field, axis.source, share) for share in places))
+    kept = {name: x for name, x in space.grid.items() if name not in random}
+    left = {name: x for name, x in space.random.items() if name not in grid}
+    return replace(space, grid=kept | grid, random=left | random)
 
 
 def _values(known: Mapping[str, Field], name: str, given: Any) -> list[Any]:
