@@ -15,9 +15,9 @@ from typing import Any
 from rich.progress import Progress
 
 from benchback.cli.arguments import limit_threads
-from benchback.runs import Run
 from benchback.training import train
 from benchback.training.evaluate import evaluate
+from benchback.training.run import Run
 
 FOLDER = Path(__file__).parent.parent / "docs" / "learning"
 TABLE, CURVE = FOLDER / "halfcheetah.csv", FOLDER / "halfcheetah.png"

@@ -23,9 +23,9 @@ from rich.progress import track
 from benchback import registry
 from benchback.agent import start
 from benchback.cli.arguments import limit_threads
-from benchback.runs import Run, build
 from benchback.training import advance
 from benchback.training.evaluate import evaluate
+from benchback.training.run import Run, build
 
 ROOT = Path(__file__).parent.parent
 DOCUMENT = ROOT / "docs" / "learning.md"

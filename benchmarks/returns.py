@@ -28,7 +28,7 @@ OWN = """
 import sys, json, numpy as np
 from types import SimpleNamespace
 from own import run_of
-from benchback.runs import build
+from benchback.training.run import build
 work, seeds, tail = SimpleNamespace(**json.loads(sys.argv[1])), int(sys.argv[2]), int(sys.argv[3])
 agent, backend = build(run_of(work, {"backend": "purejax", "mode": "jit", "unit": "chunk", "suite": "gymnax"}))
 for seed in range(seeds):

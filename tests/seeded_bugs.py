@@ -193,7 +193,7 @@ BUGS = {
         "test_wire.py::test_a_training_whose_calls_took_no_time_is_refused",
     ),
     "a resumed run loses a row": Bug(
-        "training/run_dir.py",
+        "training/rows.py",
         'int(row["iteration"]) <= iteration',
         'int(row["iteration"]) < iteration',
         "test_run_dir.py::test_a_resumed_run_goes_on_where_its_checkpoint_was",

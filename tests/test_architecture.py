@@ -20,12 +20,11 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 LAYERS = (
     ("agent", "errors", "stats"),
-    ("imports", "plugins"),
+    ("plugins",),
     ("math", "envs"),
     ("backends",),
     ("algorithms",),
     ("registry",),
-    ("runs",),
     ("training",),
     ("population",),
     ("parity",),

@@ -29,11 +29,11 @@ from benchback.measure import study as studies
 from benchback.measure.store import open_store
 from benchback.measure.study import Product, Study
 from benchback.parity import Row
-from benchback.runs import Run
 from benchback.tools.play import video
 from benchback.training import run_dir
 from benchback.training.checkpoint import write_atomically
 from benchback.training.outputs import LIST, check_writable, replacing_folder
+from benchback.training.run import Run
 
 FILES = {
     "dqn.yaml": "algorithm: dqn\nlearning_rate: 3e-4\nnum_iterations: 1e3\n",

@@ -164,7 +164,7 @@ def test_hostile_files_are_refused_within_a_second_and_not_run(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from benchback.measure.study import load
-    from benchback.runs import Run
+    from benchback.training.run import Run
 
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "hostile.yaml"

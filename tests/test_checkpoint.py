@@ -16,9 +16,9 @@ from benchback.agent import network_of, start
 from benchback.algorithms.ppo.loss import Minibatch
 from benchback.parity.laws import different
 from benchback.parity.subject import Subject
-from benchback.runs import Run
 from benchback.training import checkpoint, train
 from benchback.training.checkpoint import Checkpoint, CheckpointError
+from benchback.training.run import Run
 from benchback.training.run_dir import RunDir, open_run
 
 

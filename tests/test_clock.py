@@ -14,7 +14,7 @@ from benchback.measure import clock, metrics, wire
 from benchback.measure.clock import Tape, Unsynchronised, check_finished, record_calls
 from benchback.measure.record import Cell, Timing
 from benchback.measure.worker import Job, perform
-from benchback.runs import Run
+from benchback.training.run import Run
 
 
 @dataclass

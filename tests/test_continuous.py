@@ -27,10 +27,10 @@ from benchback.parity.laws import different
 from benchback.parity.ppo import cases, levels, oracle
 from benchback.parity.subject import Subject, computing
 from benchback.parity.tolerance import TOLERANCE
-from benchback.runs import Run
 from benchback.training import advance, train, transplantable
 from benchback.training.checkpoint import Checkpoint, CheckpointError
 from benchback.training.evaluate import evaluate
+from benchback.training.run import Run
 
 PENDULUM = "gymnax/Pendulum-v1"
 NORMALISED = replace(TINY, num_steps=4, normalise_obs=True, normalise_reward=True)
@@ -278,7 +278,7 @@ def learnt(name: str, config: Config, mode: str) -> float:
     code = """
 import sys, json
 from benchback.training.evaluate import evaluate
-from benchback.runs import Run
+from benchback.training.run import Run
 from benchback.training import train
 run = Run.from_dict(json.loads(sys.argv[1]))
 *_, last = train(run)

@@ -28,10 +28,10 @@ from benchback.parity.dqn import oracle
 from benchback.parity.laws import different
 from benchback.parity.oracle import parameters
 from benchback.registry import BACKENDS
-from benchback.runs import Run
 from benchback.training import advance, checkpoint, train
 from benchback.training.checkpoint import Checkpoint
 from benchback.training.evaluate import evaluate
+from benchback.training.run import Run
 
 FAMILIES = {"purejax": "jax", "pytorch": "torch"}
 TINY = Config(

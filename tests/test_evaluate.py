@@ -12,8 +12,8 @@ from benchback import registry
 from benchback.agent import Weights, start
 from benchback.envs.interface import Discrete, Env
 from benchback.envs.vectorise import vectorise
-from benchback.runs import Run
 from benchback.training.evaluate import evaluate
+from benchback.training.run import Run
 
 EPISODES, LONGEST = 16, 9
 

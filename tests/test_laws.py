@@ -15,9 +15,9 @@ from benchback import envs, registry
 from benchback.agent import Agent, Data, Network, Role, Weights, roles, start
 from benchback.backends import torch_state, xla
 from benchback.backends.nnx import functional
-from benchback.runs import Run
 from benchback.training import advance
 from benchback.training.evaluate import evaluate
+from benchback.training.run import Run
 
 JAX = [name for name, spec in registry.BACKENDS.items() if spec.family == "jax"]
 PAIRS = [

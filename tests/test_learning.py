@@ -11,9 +11,9 @@ from test_contract import IN_PROCESS
 
 from benchback.algorithms.ppo.config import Config
 from benchback.registry import BACKENDS
-from benchback.runs import Run
 from benchback.training import train
 from benchback.training.evaluate import evaluate
+from benchback.training.run import Run
 
 EVERY = [pytest.param(name, marks=[] if name == "linen" else [pytest.mark.slow]) for name in BACKENDS]
 

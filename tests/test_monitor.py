@@ -21,11 +21,11 @@ from benchback.errors import InputError
 from benchback.population.folder import open_any
 from benchback.population.spec import Population
 from benchback.population.training import train_population
-from benchback.runs import Run
 from benchback.training import Progress, checkpoint, run_dir
 from benchback.training.evaluate import evaluate
 from benchback.training.monitor import RECENT, Diverged, Monitor, Watch, first_not_finite
 from benchback.training.rows import read_rows
+from benchback.training.run import Run
 from benchback.training.run_dir import RunDir, train_run
 
 RUN = Run(replace(TINY, learning_rate=5e-3), backend="purejax", unit="iteration")

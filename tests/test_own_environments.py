@@ -15,13 +15,14 @@ import numpy as np
 import pytest
 from conftest import TINY
 
-from benchback import cli, envs, imports
+from benchback import cli, envs
 from benchback.envs.conformance import LAWS, Examination, Subject, examine, judge
 from benchback.envs.wrappers import KINDS as WRAPPERS
 from benchback.errors import InputError
 from benchback.measure.process import run_cell
 from benchback.measure.record import Cell
-from benchback.runs import Run
+from benchback.plugins import imports
+from benchback.training.run import Run
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "my_environment"
 sys.path.append(str(EXAMPLE / "src"))

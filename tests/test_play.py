@@ -18,12 +18,12 @@ from PIL import Image
 from benchback.agent import Weights, start
 from benchback.backends import xla
 from benchback.errors import InputError
-from benchback.runs import Run, build
 from benchback.tools import play
 from benchback.tools.play import gymnasium, gymnax, steps, video
 from benchback.training import checkpoint, run_dir
 from benchback.training.checkpoint import Checkpoint
 from benchback.training.evaluate import evaluate
+from benchback.training.run import Run, build
 
 
 @cache

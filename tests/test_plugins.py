@@ -23,8 +23,8 @@ from benchback.errors import InputError
 from benchback.measure import machine
 from benchback.measure.record import Cell
 from benchback.registry import ALGORITHMS, BACKENDS, NETWORKS, Algorithm, Spec
-from benchback.runs import Run, build
 from benchback.training import advance
+from benchback.training.run import Run, build
 
 MINE = Spec("Mine", "jax", ("none", "jit"), "jit", "mine", "numpy", "#000000")
 
@@ -97,7 +97,7 @@ def test_a_broken_plug_in_is_listed_with_its_reason_and_stops_no_other(tmp_path:
 
 def test_built_in_names_are_found_without_reading_entry_points() -> None:
     code = (
-        "from benchback import registry; from benchback.runs import Run; Run(registry.config('ppo')());"
+        "from benchback import registry; from benchback.training.run import Run; Run(registry.config('ppo')());"
         "assert not [k for k in (registry.ALGORITHMS, registry.BACKENDS, registry.NETWORKS) if 'installed' in vars(k)]"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

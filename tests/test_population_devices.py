@@ -13,7 +13,7 @@ from benchback.errors import InputError
 from benchback.population.devices import check_even, mesh_of
 from benchback.population.spec import Population, members_of
 from benchback.population.training import train_members
-from benchback.runs import Run
+from benchback.training.run import Run
 
 RUN = Run(replace(TINY, num_epochs=1, num_minibatches=1, hidden_sizes=(4,)), backend="purejax", unit="iteration")
 
@@ -22,7 +22,7 @@ import json, re, jax, numpy as np
 from benchback.population.training import built, hyper_of, keys_of, train_members
 from benchback.population.halving import Rung, train_halving
 from benchback.population.spec import Members
-from benchback.runs import Run
+from benchback.training.run import Run
 
 RUN = Run.from_dict(json.loads({run!r}))
 MEMBERS = Members(tuple(range(16)), {{"learning_rate": tuple(np.geomspace(1e-4, 1e-1, 16))}})

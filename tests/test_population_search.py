@@ -25,8 +25,8 @@ from benchback.population.members import population, role_of, view
 from benchback.population.ranges import Range
 from benchback.population.spec import Members, Population
 from benchback.population.training import Trained, plain, train_members, train_population
-from benchback.runs import Run
 from benchback.training import checkpoint
+from benchback.training.run import Run
 
 RUN = Run(
     replace(TINY, num_steps=16, num_iterations=6, hidden_sizes=(8,), dtype="float64"),

@@ -27,8 +27,8 @@ from benchback.population.folder import CurveWriter, PopulationDir
 from benchback.population.spec import Members, Population, kept, members_of, parse_vary
 from benchback.population.summary import summarise
 from benchback.population.training import Trained, train_members, train_population
-from benchback.runs import Run
 from benchback.training import checkpoint, run_dir
+from benchback.training.run import Run
 
 DTYPE = "float64"
 """In which a deviation of rounding never grows into another action."""

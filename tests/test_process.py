@@ -16,7 +16,7 @@ from benchback.measure import machine, process
 from benchback.measure.classify import classify
 from benchback.measure.process import LOG_BYTES, Ended, Interrupted, run_cell, supervise
 from benchback.measure.record import Cell
-from benchback.runs import Run
+from benchback.training.run import Run
 
 DOUBLE = str(Path(__file__).parent / "worker_double.py")
 CELL = Cell({name: x for name, x in Run.from_dict({"backend": "purejax"}).to_dict().items() if name != "seed"})

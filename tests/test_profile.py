@@ -20,9 +20,9 @@ from conftest import TINY
 from benchback import registry
 from benchback.backends import xla
 from benchback.errors import InputError
-from benchback.runs import Run, environment
 from benchback.tools import profile
 from benchback.tools.profile import ProfilePlan, parts, plan, timing
+from benchback.training.run import Run, environment
 
 PARTS = ["environment", "forward", "loss and gradient", "optimiser", "dispatch", "transfer", "remainder"]
 CONFIG = replace(TINY, num_iterations=2, hidden_sizes=(8,))

@@ -30,9 +30,9 @@ from benchback.errors import InputError
 from benchback.measure.complexity import step_seconds
 from benchback.measure.record import Cell
 from benchback.measure.worker import Job, perform
-from benchback.runs import Run
 from benchback.training import train
 from benchback.training.evaluate import evaluate
+from benchback.training.run import Run
 
 Framework = Literal["jax", "torch"]
 CARTPOLE = "gymnasium/CartPole-v1"

@@ -15,8 +15,8 @@ from benchback.measure.record import Cell, Record
 from benchback.measure.relay import COMMAND, Pace, Relay, run_relay, warm_iterations
 from benchback.measure.relay_worker import Runner
 from benchback.measure.worker import Job, SharedWeights
-from benchback.runs import Run
 from benchback.stats import relay_ratio
+from benchback.training.run import Run
 
 SEED = 7
 WARM, ROUNDS = 3, 3

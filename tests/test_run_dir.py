@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchback.runs import Run
 from benchback.training import Progress, checkpoint, run_dir
 from benchback.training.checkpoint import Checkpoint
+from benchback.training.run import Run
 
 LENGTH, ITERATIONS = 2, 12
 

@@ -15,7 +15,7 @@ from benchback import registry
 from benchback.errors import InputError
 from benchback.measure.record import Cell
 from benchback.measure.study import Product, Study, load, names, scaled, select
-from benchback.runs import Run
+from benchback.training.run import Run
 
 PUBLISHED = load("benchback_rl")
 ENVS = [

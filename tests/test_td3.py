@@ -38,10 +38,10 @@ from benchback.parity.td3 import cases, oracle
 from benchback.parity.td3.levels import LEVELS
 from benchback.parity.tolerance import TOLERANCE
 from benchback.registry import BACKENDS
-from benchback.runs import Run
 from benchback.training import advance, checkpoint, train
 from benchback.training.checkpoint import Checkpoint
 from benchback.training.evaluate import evaluate
+from benchback.training.run import Run
 
 JAX_FAMILY = [name for name, spec in BACKENDS.items() if spec.family == "jax"]
 FAMILIES = {"purejax": "jax", "pytorch": "torch"}

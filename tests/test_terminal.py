@@ -17,7 +17,7 @@ from benchback.cli.tables import hours
 from benchback.measure import complexity, machine, plan
 from benchback.measure.record import Attempt
 from benchback.measure.store import create
-from benchback.runs import Run
+from benchback.training.run import Run
 
 
 @pytest.mark.parametrize(

@@ -18,11 +18,11 @@ from benchback.errors import InputError
 from benchback.measure import coordinator
 from benchback.measure.record import Attempt, Cell, Record, Slot
 from benchback.measure.store import open_store
-from benchback.runs import Run
 from benchback.tools.track import feed, feeder, wandb
 from benchback.tools.track.feeder import Feeder, folder_of
 from benchback.tools.track.live import tracking
 from benchback.tools.track.run import Tracked, rows_of, tracked
+from benchback.training.run import Run
 from benchback.training.run_dir import RunDir
 
 SECRET = "0123456789abcdef0123456789abcdef01234567"

@@ -24,10 +24,10 @@ from benchback.measure.process import Ended
 from benchback.measure.record import Cell, Record
 from benchback.measure.store import open_store
 from benchback.measure.study import Study
-from benchback.runs import Run
 from benchback.tools.tune import result, search, space
 from benchback.tools.tune.space import Range, Space
 from benchback.training import train
+from benchback.training.run import Run
 
 BASE = {"algorithm": "ppo", "backend": "purejax", **FIXED}
 RATES = (1e-4, 1e-3, 1e-2)

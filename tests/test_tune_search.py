@@ -20,13 +20,13 @@ from benchback.parity.subject import computing
 from benchback.population.folder import PopulationDir, open_population
 from benchback.population.training import train_members
 from benchback.report.drawing import draw
-from benchback.runs import Run
 from benchback.stats import paired_difference
 from benchback.tools.tune import confirm, page, responses, result, searching, space, trials
 from benchback.tools.tune.programs import fits, programs_of
 from benchback.tools.tune.result import Outcome
 from benchback.tools.tune.searching import Hooks, Search, Settings
 from benchback.tools.tune.space import Range, Space
+from benchback.training.run import Run
 
 BASE = {
     "algorithm": "ppo",

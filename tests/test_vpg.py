@@ -34,10 +34,10 @@ from benchback.parity.subject import Subject, computing
 from benchback.parity.tolerance import TOLERANCE
 from benchback.parity.vpg import cases, levels, oracle
 from benchback.registry import BACKENDS
-from benchback.runs import Run
 from benchback.training import advance, checkpoint, train
 from benchback.training.checkpoint import Checkpoint
 from benchback.training.evaluate import evaluate
+from benchback.training.run import Run
 
 FAMILIES = {"purejax": "jax", "pytorch": "torch"}
 JAX = [name for name, spec in BACKENDS.items() if spec.family == "jax"]
@@ -430,7 +430,7 @@ def test_torch_learns_in_its_own_environment_without_jax() -> None:
     code = f"""
 import sys
 from benchback.algorithms.vpg.config import Config
-from benchback.runs import Run
+from benchback.training.run import Run
 from benchback.training import train
 run = Run(Config(**{asdict(TINY)!r}), env="torch/CartPole-v1", backend="pytorch", mode="none")
 assert [p.iteration for p in train(run)] == [1, 2, 3, 4]

@@ -14,8 +14,8 @@ import polars as pl
 
 from benchback.population.spec import Population, members_of
 from benchback.population.training import likely, train_members
-from benchback.runs import Run
 from benchback.training import train
+from benchback.training.run import Run
 
 _ = alt.renderers.enable("png")
 

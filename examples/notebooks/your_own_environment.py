@@ -19,8 +19,8 @@ from benchback import registry
 from benchback.agent import start
 from benchback.envs.interface import Discrete, Env
 from benchback.envs.vectorise import vectorise
-from benchback.runs import Run
 from benchback.training import advance, train
+from benchback.training.run import Run
 
 _ = alt.renderers.enable("png")
 

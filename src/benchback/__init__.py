@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from benchback.api import Frames, Policy, Progress, Result, Results, advise, load, read, run, train, weights
     from benchback.errors import InputError
     from benchback.measure.study import Product, Study
-    from benchback.runs import Run
     from benchback.training.monitor import Diverged
+    from benchback.training.run import Run
 
 __version__ = "0.1.0"
 

@@ -27,7 +27,6 @@ from benchback.measure.study import Study
 from benchback.population import folder as folders
 from benchback.population.folder import PopulationDir
 from benchback.population.spec import Members, Population
-from benchback.runs import Run
 from benchback.tools import advise as advising
 from benchback.tools.play import Episode, record
 from benchback.training import run_dir
@@ -36,6 +35,7 @@ from benchback.training.checkpoint import Checkpoint
 from benchback.training.evaluate import evaluate
 from benchback.training.monitor import Monitor
 from benchback.training.rows import read_rows
+from benchback.training.run import Run
 from benchback.training.run_dir import Finished, RunDir, train_run
 
 __all__ = [

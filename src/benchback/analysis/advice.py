@@ -19,7 +19,7 @@ from benchback.analysis.prediction import (
 from benchback.measure.candidates import Question, with_hidden
 from benchback.measure.cost import iteration_flops
 from benchback.measure.record import Cell
-from benchback.runs import Run
+from benchback.training.run import Run
 
 BEYOND = 4
 """Sizes are predicted up to so many times the largest width that was measured."""

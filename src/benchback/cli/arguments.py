@@ -94,7 +94,7 @@ def numbers() -> Any:
     """How tyro reads whole numbers: 1e6 is one of them."""
     from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
-    from benchback.runs import whole_number
+    from benchback.training.run import whole_number
 
     registry = ConstructorRegistry()
 
@@ -211,7 +211,7 @@ def limit_threads_early(arguments: list[str]) -> None:
 
 def import_first(arguments: list[str]) -> None:
     """Import the modules of every --import, before anything is looked up by name."""
-    from benchback.imports import import_all
+    from benchback.plugins.imports import import_all
 
     if names := values_of("--import", arguments):
         limit_threads_early(arguments)

@@ -52,8 +52,8 @@ class ProfileFlags(Generic[Config]):
 
 def profile(arguments: list[str]) -> int:
     from benchback import registry
-    from benchback.runs import Run
     from benchback.tools.profile import ProfilePlan, default_out, profile
+    from benchback.training.run import Run
 
     named, arguments = leading(arguments)
     fields = with_config(

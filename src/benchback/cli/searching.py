@@ -99,8 +99,8 @@ def past_of(search: Search, found: Sequence[Program]) -> list[dict[str, Any]]:
 
 def trials(search: Search) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Rows of all points that Optuna proposed."""
-    from benchback.runs import Run
     from benchback.tools.tune.trials import check_installed, train_trials
+    from benchback.training.run import Run
 
     check_installed()
     base = Run.from_dict(search.base)

@@ -19,7 +19,7 @@ from benchback.measure import study as studies
 from benchback.measure.plan import estimate
 from benchback.measure.record import Timing
 from benchback.measure.study import Product, Study
-from benchback.runs import Run
+from benchback.training.run import Run
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from benchback.cli.arguments import (
 )
 from benchback.cli.tables import jsonable
 from benchback.errors import InputError
-from benchback.runs import Run
+from benchback.training.run import Run
 
 if TYPE_CHECKING:
     from benchback.tools.play import Episode

@@ -105,9 +105,9 @@ def tune(arguments: list[str]) -> int:
 
 def usual_method(space: Any) -> str:
     """population where members of one program can differ in what is tuned, runs elsewhere."""
-    from benchback.runs import Run
     from benchback.tools.tune.programs import fits, tuned_floats
     from benchback.tools.tune.space import points
+    from benchback.training.run import Run
 
     listed = points(space, 0)
     runs = [Run.from_dict({**space.base, **point}) for point in listed]
@@ -151,8 +151,8 @@ def run_each(space: Any, flags: TuneFlags) -> int:
 def chosen_space(arguments: list[str]) -> tuple[Any, TuneFlags]:
     """The space of the first argument, modified by the flags, and the flags."""
     from benchback import registry
-    from benchback.runs import Run
     from benchback.tools.tune import space as spaces
+    from benchback.training.run import Run
 
     if arguments and arguments[0] in ("-h", "--help"):
         arguments = [registry.DEFAULT_ALGORITHM, *arguments]

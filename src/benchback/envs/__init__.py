@@ -59,7 +59,7 @@ def ids() -> list[str]:
 
 def plugins() -> dict[str, str]:
     """The ids of environments of installed packages -> what each names, e.g. `my_package.worlds:make`."""
-    imports = import_module("benchback.imports")
+    imports = import_module("benchback.plugins.imports")
     found = imports.installed(import_module("benchback.envs.own").GROUP)
     return {f"plugin/{name}": entry.value for name, entry in sorted(found.items())}
 

@@ -24,7 +24,7 @@ from benchback.envs.external import Copies
 from benchback.envs.interface import Box, Discrete
 from benchback.envs.mujoco_warnings import without_mujoco_warnings
 from benchback.errors import InputError, install, near
-from benchback.imports import import_named, installed, load
+from benchback.plugins.imports import import_named, installed, load
 
 GROUP = "gymnasium.envs"
 COMPOUND = spaces.Dict | spaces.Tuple | spaces.MultiDiscrete | spaces.MultiBinary

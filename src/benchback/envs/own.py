@@ -23,7 +23,7 @@ from benchback.envs.external import Copies
 from benchback.envs.ids import EnvId
 from benchback.envs.interface import Box, Discrete, Env
 from benchback.errors import InputError
-from benchback.imports import cause, import_named, installed, load
+from benchback.plugins.imports import cause, import_named, installed, load
 
 GROUP = "benchback.environments"
 KINDS = (

@@ -12,8 +12,8 @@ from benchback.errors import InputError
 from benchback.measure import machine
 from benchback.measure.cost import FEWEST_WARM, iteration_seconds, start_seconds
 from benchback.measure.record import Cell
-from benchback.runs import AlgorithmConfig, Run
 from benchback.stats.relay import FEWEST_ROUNDS
+from benchback.training.run import AlgorithmConfig, Run
 
 CHUNK, CHUNK_S = 10, 0.05
 """A chunk has at least so many iterations, and lasts about so long: calls cost nothing beside it."""

@@ -7,8 +7,8 @@ from benchback import registry
 from benchback.envs.ids import split
 from benchback.measure.record import Cell
 from benchback.measure.study import Study
-from benchback.runs import Run
 from benchback.stats.relay import FEWEST_ROUNDS
+from benchback.training.run import Run
 
 FEWEST_WARM = 3
 """Fewest calls of a program before its first turn in a relay: one compiles, and a second may compile again."""

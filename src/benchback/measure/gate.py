@@ -9,10 +9,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from benchback import imports
 from benchback.measure import machine
 from benchback.measure.process import Tick, isolated
 from benchback.measure.record import digest
+from benchback.plugins import imports
 from benchback.registry import BACKENDS
 
 LEVELS = ("L0", "L1", "L2", "L3")

@@ -18,8 +18,8 @@ from typing import Any
 
 import psutil
 
-from benchback import imports
 from benchback.errors import InputError
+from benchback.plugins import imports
 from benchback.registry import ALGORITHMS, BACKENDS, NETWORKS
 from benchback.training.checkpoint import write_atomically
 

@@ -14,8 +14,8 @@ from typing import Any
 
 def main() -> None:
     """Read the proofs, measure, send the rows."""
-    from benchback.imports import import_passed_on
     from benchback.measure.wire import write_frame
+    from benchback.plugins.imports import import_passed_on
 
     import_passed_on()
     rows = [row for proof in json.load(sys.stdin) for row in rows_of(proof)]

@@ -26,8 +26,8 @@ from benchback.measure.process import Died, Ended, Listener, Tick, answer_of, is
 from benchback.measure.record import Cell
 from benchback.measure.wire import parse_relay_record
 from benchback.measure.worker import Job, cached_files
-from benchback.runs import Run
 from benchback.stats.relay import FEWEST_ROUNDS
+from benchback.training.run import Run
 
 COMMAND = (sys.executable, "-m", "benchback.measure.relay_worker")
 LONGEST_TURN_S = 60.0

@@ -28,7 +28,7 @@ from benchback.measure.study_checks import (
     check_settings,
     shown,
 )
-from benchback.runs import Run, typed
+from benchback.training.run import Run, typed
 from benchback.training.run_dir import read_config
 
 FEWEST_ITERATIONS = 3

@@ -84,7 +84,7 @@ class Training:
         """Build it, up to its initial state, with the networks that it shares with others, if any."""
         from benchback import registry
         from benchback.agent import start
-        from benchback.runs import Run, environment
+        from benchback.training.run import Run, environment
 
         self.job, self.marks, self.samples = job, {}, {}
         self.pieces, self.late = 0, []

@@ -26,8 +26,8 @@ from benchback.population.ranges import Range
 from benchback.population.spec import Members
 from benchback.population.summary import RANKED_BY, summarise
 from benchback.population.training import Progress, hyper_of, keys_of, likely, plain, rows_first
-from benchback.runs import Run
 from benchback.training.checkpoint import Checkpoint
+from benchback.training.run import Run
 
 COPIED = (Role.NETWORK, Role.TARGET, Role.OPTIMISER, Role.DATA)
 """What a member takes from another, beside its floats."""

@@ -18,10 +18,10 @@ import yaml
 from benchback.errors import InputError
 from benchback.population.spec import Members, Population
 from benchback.population.summary import RANKED_BY
-from benchback.runs import Run
 from benchback.training import checkpoint, run_dir
 from benchback.training.checkpoint import Checkpoint, CheckpointError, write_atomically
 from benchback.training.monitor import learning_metrics
+from benchback.training.run import Run
 from benchback.training.run_dir import RunDir
 
 FLUSH_EVERY_S = 10.0

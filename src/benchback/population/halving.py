@@ -28,8 +28,8 @@ from benchback.population.memory import check_memory
 from benchback.population.spec import Members
 from benchback.population.summary import RANKED_BY, summarise
 from benchback.population.training import Progress, hyper_of, keys_of, likely, plain, rows_first
-from benchback.runs import Run
 from benchback.training.checkpoint import Checkpoint
+from benchback.training.run import Run
 
 EARLIEST = 3
 """The first iteration that a rung may judge: in the very first one, all points act as they were initialised."""

@@ -16,7 +16,7 @@ import numpy as np
 from benchback import registry
 from benchback.errors import InputError, hint
 from benchback.population.ranges import Range, parse_range
-from benchback.runs import Run
+from benchback.training.run import Run
 
 Sampling = Literal["grid", "random", "sobol"]
 MOST_MEMBERS = 2**20

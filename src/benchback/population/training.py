@@ -23,10 +23,10 @@ from benchback.population.members import compile_mode, member, view
 from benchback.population.memory import Need, check_memory, memory_need
 from benchback.population.spec import Members, Population, kept, members_of
 from benchback.population.summary import summarise
-from benchback.runs import Run, environment
 from benchback.training import run_dir
 from benchback.training.checkpoint import Checkpoint
 from benchback.training.monitor import Monitor
+from benchback.training.run import Run, environment
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ import numpy as np
 from benchback import envs
 from benchback.agent import Agent, Backend, Weights, network_of, start
 from benchback.errors import InputError
-from benchback.runs import Run, build
 from benchback.training.checkpoint import Checkpoint, CheckpointError
+from benchback.training.run import Run, build
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from benchback import registry
 from benchback.agent import Role, Weights, network_of, start
 from benchback.envs.interface import Box
 from benchback.errors import InputError
-from benchback.runs import Run, environment
 from benchback.training.evaluate import greedy_agent
+from benchback.training.run import Run, environment
 
 
 class Actor:

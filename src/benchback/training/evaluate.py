@@ -7,7 +7,7 @@ import numpy as np
 from benchback import registry
 from benchback.agent import Agent, Backend, Weights, network_of, start
 from benchback.envs import Env
-from benchback.runs import Run, environment
+from benchback.training.run import Run, environment
 
 NOISE_STEPS = 128
 """Number of steps whose environment noise is drawn at once."""

@@ -14,11 +14,11 @@ import numpy as np
 
 from benchback.agent import Weights, network_of, networks
 from benchback.errors import InputError
-from benchback.runs import Run
 from benchback.training import checkpoint
 from benchback.training.checkpoint import Checkpoint
 from benchback.training.evaluate import Evaluator
 from benchback.training.rows import append_rows, read_rows
+from benchback.training.run import Run
 
 EVALUATION_SEED = 1
 """As `benchback eval` has it, which therefore repeats an evaluation exactly. Always the same: evaluations compare

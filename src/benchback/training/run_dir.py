@@ -20,12 +20,12 @@ import yaml
 from benchback.agent import Weights
 from benchback.errors import InputError
 from benchback.registry import stored_gradients
-from benchback.runs import Run
 from benchback.training import Progress, checkpoint, train
 from benchback.training.checkpoint import Checkpoint, CheckpointError
 from benchback.training.monitor import Diverged, Monitor, Watch, first_not_finite, weights_not_finite
 from benchback.training.outputs import check_writable
 from benchback.training.rows import append_rows, read_rows, rewind_rows
+from benchback.training.run import Run
 
 POPULATION = "population.yaml"
 """File that tells a population's directory from that of a single run."""

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 from benchback.envs.conformance import laws, wrapper_laws
 from benchback.envs.conformance.playing import Examination, Subject
 from benchback.errors import InputError
-from benchback.imports import cause
+from benchback.plugins.imports import cause
 
 __all__ = ["LAWS", "Examination", "Finding", "Subject", "examine", "judge"]
 

@@ -15,8 +15,8 @@ import numpy as np
 from benchback.agent import Weights
 from benchback.envs.ids import OWN, split
 from benchback.errors import InputError
-from benchback.runs import Run
 from benchback.tools.play import video
+from benchback.training.run import Run
 
 DRAWN_AS = {"gymnax": "gymnax", "torch": "gymnax", "gymnasium": "gymnasium", "envpool": "gymnasium", "brax": "brax"}
 """Suite -> the suite that draws it: native torch environments have twins in gymnax, envpool's have in gymnasium."""

@@ -9,10 +9,10 @@ import numpy as np
 
 from benchback.agent import Weights
 from benchback.envs.ids import split
-from benchback.runs import Run
 from benchback.tools.play import Film, Frame
 from benchback.tools.play.gymnasium import drawing, without_screen
 from benchback.tools.play.steps import Played, played, player
+from benchback.training.run import Run
 
 HEIGHT, WIDTH = 480, 640
 CAMERA = "track"

@@ -12,9 +12,9 @@ from benchback.agent import Weights
 from benchback.envs.ids import split
 from benchback.envs.interface import EnvState
 from benchback.errors import InputError
-from benchback.runs import Run
 from benchback.tools.play import Film, Frame
 from benchback.tools.play.steps import Player, played, player
+from benchback.training.run import Run
 
 FRAMES_PER_S = 30.0
 """Default where an environment does not specify it."""

@@ -10,10 +10,10 @@ from benchback.agent import Weights
 from benchback.envs.ids import split
 from benchback.envs.names import MINATAR
 from benchback.errors import InputError
-from benchback.runs import Run
 from benchback.tools.play import Film, Frame
 from benchback.tools.play.gymnasium import without_screen
 from benchback.tools.play.steps import played, player
+from benchback.training.run import Run
 
 BOARDS = (
     *MINATAR,

@@ -7,10 +7,10 @@ import numpy as np
 
 from benchback.agent import Weights
 from benchback.errors import InputError
-from benchback.runs import Run
 from benchback.tools.play import Film, Frame
 from benchback.tools.play.gymnasium import drawing, shown, without_screen
 from benchback.tools.play.steps import Player, played, player
+from benchback.training.run import Run
 
 FRAMES_PER_S = 10.0
 

@@ -10,8 +10,8 @@ from benchback.agent import Agent, Backend, State, Weights, network_of, start
 from benchback.envs import Env
 from benchback.envs.interface import EnvState
 from benchback.envs.wrappers.arrays import suite_state
-from benchback.runs import Run, environment
 from benchback.training.evaluate import NOISE_STEPS
+from benchback.training.run import Run, environment
 
 
 class Played(NamedTuple):

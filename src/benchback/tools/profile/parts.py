@@ -15,9 +15,9 @@ from benchback import registry
 from benchback.agent import Agent, Backend, Weights, start
 from benchback.envs.interface import Env
 from benchback.errors import InputError
-from benchback.runs import Run, environment
 from benchback.tools.profile.plan import ProfilePlan
 from benchback.tools.profile.timing import Steady, seconds
+from benchback.training.run import Run, environment
 
 MEASURED = {
     "environment": "all steps of a rollout with fixed random actions",

@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from benchback.errors import InputError
-from benchback.runs import Run
+from benchback.training.run import Run
 from benchback.training.run_dir import default_path
 
 

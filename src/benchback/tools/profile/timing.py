@@ -8,9 +8,9 @@ from typing import Any
 
 from benchback import registry
 from benchback.agent import Agent, Backend, start
-from benchback.runs import environment
 from benchback.tools.profile.plan import ProfilePlan
 from benchback.training import advance
+from benchback.training.run import environment
 
 CALLS_TO_SETTLE = 2
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from benchback import registry, stats
 from benchback.agent import start
-from benchback.runs import Run, build
 from benchback.tools.profile.plan import ProfilePlan
+from benchback.training.run import Run, build
 
 KINDS = {"returned": "until the call returns", "done": "until the result is there"}
 

@@ -19,9 +19,9 @@ from threading import Thread
 from typing import Any
 
 from benchback.measure.process import end_group
-from benchback.runs import Run
 from benchback.tools.track import feed, feeder, mlflow, wandb
 from benchback.tools.track.run import Sink, Tracked
+from benchback.training.run import Run
 from benchback.training.run_dir import RunDir
 
 COMMAND = (sys.executable, "-m", "benchback.tools.track.live")

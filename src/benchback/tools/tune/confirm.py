@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from benchback.errors import InputError
-from benchback.runs import Run
 from benchback.stats.ratios import bounds, estimate
 from benchback.stats.returns import Difference, paired_difference
 from benchback.tools.tune.programs import fits, programs_of
 from benchback.tools.tune.searching import Search, Settings, train_programs
+from benchback.training.run import Run
 
 DEFAULTS, BEST = 0, 1
 """Numbers of the two points."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from benchback import envs
 from benchback.population.spec import Members
-from benchback.runs import Run
+from benchback.training.run import Run
 
 
 @dataclass(frozen=True)

@@ -260,7 +260,7 @@ def history(folder: folders.PopulationDir, program: Program) -> list[dict[str, A
 
 def full_length(search: Search, values: Mapping[str, Any]) -> dict[str, Any]:
     """The run of a point, of full length also where the search was scaled."""
-    from benchback.runs import Run
+    from benchback.training.run import Run
 
     return Run.from_dict({**search.space.base, **values, "seed": search.seed}).to_dict()
 

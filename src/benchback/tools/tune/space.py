@@ -16,7 +16,7 @@ from benchback.errors import InputError, hint
 from benchback.measure.study_checks import NAME
 from benchback.population.ranges import Range, parse_range
 from benchback.population.spec import PLACES, parse_axis
-from benchback.runs import Run, whole_number
+from benchback.training.run import Run, whole_number
 from benchback.training.run_dir import read_config
 
 FOLDER = Path(__file__).parent / "spaces"

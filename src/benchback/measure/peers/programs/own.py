@@ -10,8 +10,8 @@ from benchback.agent import start
 from benchback.measure.flops import gradient_flops, layer_sizes
 from benchback.measure.micro.work import matmul_flops, product
 from benchback.measure.micro.worker import sample_s
-from benchback.runs import Run, build
 from benchback.training import advance
+from benchback.training.run import Run, build
 
 PRODUCT_S = 0.3
 """Seconds to spend on the matrix products alone."""

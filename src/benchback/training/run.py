@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, get_args,
 from benchback import envs, registry
 from benchback.agent import Agent, Backend, Gradients
 from benchback.errors import InputError, hint
-from benchback.imports import import_all
+from benchback.plugins.imports import import_all
 
 
 @runtime_checkable
