@@ -79,12 +79,14 @@ def _verdict(source: Source, claims: Sequence[Claim], found: Sequence[Summary], 
     said = tuple(each for each, _ in settings.values())
     if not said:
         return Verdict(NOTHING, ())
-    text = said[0].recommendation
     first, *others = (summary for _, summary in settings.values())
+    same, unlike = [], []
     for each, summary in zip(said[1:], others, strict=True):
-        same = first and summary and _alike(first, summary)
-        text += f" In {each.setting} {'the choice is the same.' if same else f'not so: {each.recommendation}'}"
-    return Verdict(text, said)
+        (same if first and summary and _alike(first, summary) else unlike).append(each)
+    texts = [said[0].recommendation]
+    texts += [f"In {_listed([each.setting for each in same])} the choice is the same."] if same else []
+    texts += [f"In {each.setting} not so: {each.recommendation}" for each in unlike]
+    return Verdict(" ".join(texts), said)
 
 
 def _chosen(group: Group, env: str, model: str) -> bool:
