@@ -55,8 +55,10 @@ def build(agent: Agent, backend: Backend, run: Run, members: int) -> Program:
         return Program(registry.execute(agent, backend, run.compile_mode, run.unit, run.length))
     from benchback.population.groups import likely_group
     from benchback.population.members import execute, view
+    from benchback.population.memory import check_memory
 
     group = likely_group(agent, backend, members).group
+    check_memory(agent, backend, unit=run.unit, size=members, group=group)
     many = execute(agent, backend, run.compile_mode, run.unit, run.length, size=members, group=group)
     return Program(many, members, group, view(agent, backend))
 
