@@ -165,7 +165,8 @@ def _worth_a_chunk(cell: Cell, ranked: Sequence[Ranked]) -> bool:
 
 def _sizes(found: Findings, ranked: Sequence[Ranked]) -> list[Cell]:
     """The best candidates of two array frameworks with another network, unless two were measured."""
-    if len(families([row for row in ranked if row.forecast.cell.id in sizes_of(found, ranked)])) == 2:
+    known = sizes_of(found, ranked)
+    if len(families([row for row in ranked if row.forecast.cell.id in known])) == 2:
         return []
     best = [resized(row.forecast.cell) for row in list(families(ranked).values())[:2]]
     return best if len(best) == 2 and len(found.open(best)) == 2 else []
