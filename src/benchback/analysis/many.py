@@ -21,7 +21,7 @@ from benchback.analysis.wording import backend_name, comparison_text, even_text
 from benchback.measure.record import Cell
 from benchback.stats import Comparison, Measured, Together
 
-TOGETHER, AFTER, BESIDE = "in one program", "one after another", "side by side on all cores, ideal"
+TOGETHER, AFTER, BESIDE = "in one program", "one after another", "side by side on all cores (ideal)"
 """How N agents can be trained; the second and third are computed from one agent alone."""
 
 
@@ -147,8 +147,10 @@ class Work:
             for rival in self.alone:
                 seconds = rival.total_s
                 assert seconds is not None
+                # One agent of its own variant is the same program.
+                least = 2 if rival.cell.variant == curve.cell.variant else 1
                 after, beside = (
-                    stats.together_break_even(curve.totals, seconds, at_once) for at_once in (1, self.processors)
+                    stats.together_break_even(curve.totals, seconds, at_once, least) for at_once in (1, self.processors)
                 )
                 found.append(EvenClaim(curve.cell, rival.cell, after, beside))
         return tuple(found)

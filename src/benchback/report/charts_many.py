@@ -63,7 +63,9 @@ def curve_chart(value: str, title: str, sizes: list[int]) -> Any:
     x = alt.X("count:Q", scale=log(14), title="agents", axis=alt.Axis(values=sizes, format=",d", grid=False))
     y = alt.Y(f"{value}:Q", scale=log(10), title=title, axis=alt.Axis(format="~s", tickCount=6))
     dashes = alt.Scale(domain=list(KINDS), range=list(KINDS.values()))
-    dash = alt.StrokeDash("kind:N", scale=dashes, legend=alt.Legend(title=None, orient="top", symbolSize=400))
+    dash = alt.StrokeDash(
+        "kind:N", scale=dashes, legend=alt.Legend(title=None, orient="bottom", symbolSize=400, labelLimit=0, columns=1)
+    )
     lines = base.mark_line(strokeWidth=2).encode(
         x=x, y=y, color=colour(), strokeDash=dash, detail=[alt.Detail("variant:N"), alt.Detail("kind:N")]
     )

@@ -73,10 +73,10 @@ def _even(work: Work) -> Iterator[str]:
     for claim in work.even:
         if claim.subject.variant == subject.variant and claim.rival.variant in wanted:
             beside = f"; against {work.processors} at once, {even_text(claim.beside)}" if work.processors > 1 else ""
-            yield (
-                f"One program of {_named(subject)} is done before as many trainings of {_named(claim.rival)} "
-                f"one after another {even_text(claim.after)}{beside}."
-            )
+            own = claim.rival.variant == subject.variant
+            others = "as many of one agent each" if own else f"as many trainings of {_named(claim.rival)}"
+            first = f"One program of {_named(subject)} is done before {others}"
+            yield f"{first}, one after another, {even_text(claim.after)}{beside}."
 
 
 def _name(size: Size) -> str:
