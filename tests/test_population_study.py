@@ -7,10 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from campaign_double import work
 from conftest import TINY
+from relay_campaign import hooks
 
 from benchback import registry
 from benchback.agent import networks
+from benchback.analysis.reader import stored_attempts
 from benchback.errors import InputError
 from benchback.measure import gate, plan
 from benchback.measure.cost import iteration_seconds, start_seconds
@@ -18,6 +21,7 @@ from benchback.measure.program import mean_of_members
 from benchback.measure.record import Cell
 from benchback.measure.relay import warm_iterations
 from benchback.measure.relay_worker import Runner
+from benchback.measure.store import open_store
 from benchback.measure.study import Product, Study, load
 from benchback.measure.verify import disagreements
 from benchback.measure.worker import Job, SharedWeights
@@ -173,6 +177,22 @@ def test_what_is_wanted_last_is_scheduled_last_and_counted_only_if_it_fits() -> 
     everything, most = plan.estimate(replace(STUDY, budget_s=None)), plan.estimate(STUDY)
     assert (everything.runs, most.runs) == (len(order), last)
     assert most.seconds < everything.seconds / 1.3
+
+
+@pytest.mark.parametrize(("budget_s", "measured"), [(5.0, {1}), (1e5, {1, 64})])
+def test_what_is_wanted_last_is_not_begun_without_time_for_it(
+    budget_s: float, measured: set[int], tmp_path: Path
+) -> None:
+    backends = ["linen", "nnx"]
+    parts = (
+        Product({"backend": backends, "members": [64]}, "later", FIELDS, last=True),
+        Product({"backend": backends}, "first", FIELDS),
+    )
+    mine = Study("mine", parts, min_blocks=1, max_blocks=1, aa=False, budget_s=budget_s)
+    store = tmp_path / "mine.sqlite"
+    assert work(store, replace(hooks(), clock=lambda: 0.0), mine)
+    with open_store(store, readonly=True) as opened:
+        assert {found.cell.members for found in stored_attempts(opened)} == measured
 
 
 def test_a_label_is_wanted_last_or_not() -> None:

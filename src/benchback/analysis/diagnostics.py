@@ -30,7 +30,8 @@ def parity_table(source: Source) -> pl.DataFrame:
     code = str(events[-1].detail.get("code", "")) if events else ""
     return frame(
         [
-            {"program": proof, "backend": cell.run["backend"], "verdict": verdict, "levels": levels, "code": code}
+            {"program": proof, "backend": cell.run["backend"], "verdict": verdict, "code": code}
+            | {"levels": f"{levels}, L4 of members" if levels and cell.members > 1 else levels}
             for proof, (cell, verdict) in verdicts.items()
         ]
     )
