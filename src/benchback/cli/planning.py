@@ -102,7 +102,7 @@ def print_plan(study: Study, cells: Sequence[Cell], slots: Sequence[Slot], cost:
         return
     suite, names = short_envs([entry.cell.run["env"] for entry in study.entries])
     rows = [
-        (str(e.index), e.label, env, e.cell.variant, e.cell.run["model"], e.cell.timing)
+        (str(e.index), e.label, env, e.cell.name, e.cell.run["model"], e.cell.timing)
         for e, env in zip(study.entries, names, strict=True)
     ]
     title = study.name + (f", environments of {suite}" if suite else "")

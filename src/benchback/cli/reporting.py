@@ -160,7 +160,8 @@ def _comparison_line(row: Mapping[str, Any]) -> tuple[str, ...]:
     # Why there is no ratio is said below the table: it may be an error with words of any length.
     text = NO_VERDICT if row["ratio"] is None else escape(row["text"])
     seconds = ("-" if row[name] is None else f"{row[name]:.4g}" for name in ("before_s", "after_s"))
-    words = (row["name"], f"{row['env']} {row['model']} {row['timing']}", row["figure"])
+    agents = "" if row["agents"] == "1" else f", {row['agents']} agents"
+    words = (row["name"] + agents, f"{row['env']} {row['model']} {row['timing']}", row["figure"])
     return (*map(escape, words), *seconds, f"[red]{text}[/red]" if row["regression"] else text)
 
 

@@ -44,18 +44,20 @@ class Cell:
     timing: Timing = "async"
     threads: int = 1
     device: str = "cpu"
+    members: int = 1
+    """Agents trained in one program."""
     twin: bool = False
     """A second copy of a cell: the A/A pair that every campaign carries."""
     kind: Kind = "training"
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-able; a training does not name its kind, as in stores from before there were others."""
+        """JSON-able; a training of one agent names neither its kind nor its members, as in stores from before."""
         # Fields that stores once had, or had not yet: their cells would have other ids.
         run = {name: x for name, x in self.run.items() if (name, x) != ("network", "mlp")}
         division = "idiomatic" if self.kind == "peer" else "matched"
-        return {name: x for name, x in (asdict(self) | {"run": run}).items() if (name, x) != ("kind", "training")} | {
-            "division": division
-        }
+        unnamed = (("kind", "training"), ("members", 1))
+        found = {name: x for name, x in (asdict(self) | {"run": run}).items() if (name, x) not in unnamed}
+        return found | {"division": division}
 
     @cached_property
     def id(self) -> str:
@@ -89,11 +91,18 @@ class Cell:
 
     @property
     def proof(self) -> str:
-        """What parity is proven for, e.g. `ppo/linen/jit/phase/mlp/float32/framework`; of a chunk any length."""
+        """What parity is proven for, e.g. `ppo/linen/jit/phase/mlp/float32/framework`; of a chunk any length.
+
+        That of several members, whatever their number, ends in `/population`.
+        """
         run = self.run
-        return "/".join(
-            (run["algorithm"], run["backend"], run["mode"], run["unit"], self.network, run["dtype"], self.gradients)
-        )
+        parts = (run["algorithm"], run["backend"], run["mode"], run["unit"], self.network, run["dtype"], self.gradients)
+        return "/".join((*parts, "population") if self.members > 1 else parts)
+
+    @property
+    def name(self) -> str:
+        """The variant, with the number of agents where there are several: `linen/jit/iteration, 64 agents`."""
+        return self.variant + (f", {self.members} agents" if self.members > 1 else "")
 
     @property
     def network(self) -> str:
