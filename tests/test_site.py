@@ -161,7 +161,8 @@ def test_the_search_works_on_pages_opened_from_disk(site: Path, tmp_path: Path) 
         pytest.skip("no chromium here; apt-get install -y chromium chromium-driver")
     options = webdriver.ChromeOptions()
     options.binary_location = chromium
-    for flag in ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", f"--user-data-dir={tmp_path}"):
+    wide = "--window-size=1300,900"  # on a narrow page the box is behind a button
+    for flag in ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", wide, f"--user-data-dir={tmp_path}"):
         options.add_argument(flag)
     with webdriver.Chrome(options=options, service=webdriver.ChromeService(driver)) as browser:
         browser.get((site / "index.html").as_uri())
