@@ -22,6 +22,8 @@ from benchback.tools.eject.values import (
 )
 
 STRING_METHODS = ("endswith", "startswith", "removeprefix", "removesuffix")
+FOLLOWED = ("isinstance", "hasattr", "getattr", "replace", "cast", "torch.compile", "nnx.Variable")
+"""Functions of libraries whose result is known if their arguments are."""
 
 
 class Calls(Knowledge):
@@ -146,6 +148,8 @@ class Calls(Knowledge):
     def _library_call(self, node: ast.Call, text: str, args: list[Any], keywords: dict[Any, Any]) -> Any:
         if text in self.facts.calls:
             return self.facts.calls[text]
+        if text in FOLLOWED and any(isinstance(x, Unseen) for x in args):
+            return UNSEEN
         match text, args:
             case "isinstance", [value, kind]:
                 return self._is_instance(value, kind)
@@ -168,8 +172,6 @@ class Calls(Knowledge):
                 return UNSEEN if isinstance(value, Unseen) else Boxed(value)
             case "jax.lax.cond", [_, Function() as yes, Function() as no, *operands]:
                 return join(*(self._call(node, x.node, operands, {}, first=3) for x in (yes, no)))
-        if text in ("getattr", "hasattr") and any(isinstance(x, Unseen) for x in args):
-            return UNSEEN
         for value in (*args, *keywords.values()):
             (self.iterate if text in ("map", "zip", "enumerate", "list", "tuple") else self.escape)(value)
         return TOP

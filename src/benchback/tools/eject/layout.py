@@ -83,7 +83,8 @@ def name_all(program: Program, implementation: str) -> dict[str, str]:
     hidden = _hidden(program)
     names: dict[str, str] = {}
     taken = set(program.imports)
-    crowded = {x.module for x in order if x.symbol in hidden}
+    # The functions of a distribution are named alike, for the reader to see that they belong together.
+    crowded = {x.module for x in order if x.symbol in hidden and ".math." in x.module}
     for x in order:
         collides = (
             x.name in taken or x.symbol in hidden or (x.module in crowded and isinstance(x.node, ast.FunctionDef))

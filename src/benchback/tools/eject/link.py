@@ -69,7 +69,7 @@ class Linker:
     def __init__(self, array: str, replaced: dict[str, str], sources: dict[str, str] | None = None):
         """`array` is the annotation of an array, `Array` or `Tensor`.
 
-        `replaced` maps a qualified name to the one used in its place, `sources` a module to a text in place of its file.
+        `replaced` maps a qualified name to the one used in its place, `sources` a module to a text for its file.
         """
         self.array, self.replaced, self.sources = array, replaced, sources or {}
         self.program = Program(member=self.resolve)
@@ -279,7 +279,7 @@ class _Renaming(Scoped):
         if self.is_local(node.id) or node.id not in names:
             return node
         if node.id == "Array":
-            return self._array()
+            return self._array(names["Array"])
         if (alias := self.linker.alias_of(self.module, node.id)) is not None:
             return self._any() if ast.unparse(alias) == "Any" else node
         if self.linker.is_protocol(self.module, node.id):
@@ -308,8 +308,10 @@ class _Renaming(Scoped):
         # The names of top-level definitions themselves become symbols at the end, when all are known.
         return self.inside(node)
 
-    def _array(self) -> ast.expr:
-        found = Import("jax" if self.linker.array == "Array" else "torch", self.linker.array, self.linker.array)
+    def _array(self, found: Any) -> ast.expr:
+        # jaxtyping's is JAX's own; ours stands for that of either framework.
+        of_jax = self.linker.array == "Array" or getattr(found, "module", "") == "jaxtyping"
+        found = Import("jax", "Array", "Array") if of_jax else Import("torch", "Tensor", "Tensor")
         return ast.Name(self.linker.external(found), ast.Load())
 
     def _any(self) -> ast.expr:

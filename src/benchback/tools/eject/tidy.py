@@ -57,6 +57,9 @@ class Tidying(ast.NodeTransformer):
             if isinstance(x, ast.Assign) and ast.unparse(x.targets[0]) == ast.unparse(x.value):
                 self.changed = True
                 continue
+            if isinstance(x, ast.With) and not x.body and all(removable(item.context_expr) for item in x.items):
+                self.changed = True
+                continue
             kept.append(x)
         match kept:
             case [*_, ast.Assign(targets=[ast.Name(name)], value=value) as last, ast.Return(value=ast.Name(other))]:
