@@ -15,6 +15,7 @@ usage: benchback VERB [options]        benchback VERB --help for the options of 
                      (also: train --resume RUN)
   eval RUN           play a trained agent greedily and print its returns (RUN#17: member 17 of many)
   play RUN           a video of a trained agent, mp4 or gif
+  eject ALGORITHM    one standalone Python file to start a project from, with nothing of ours in it
   tune SPACE         grid and random search over any fields of a run; run it again to continue
   advise             which backend for a project of so many steps and seeds, measured here and now
   profile ALGORITHM  where an iteration's time goes: parts, cProfile, the framework's own trace
@@ -44,6 +45,7 @@ VERBS = {
     "train": ("training", "train"),
     "eval": ("training", "evaluate"),
     "play": ("training", "play"),
+    "eject": ("ejecting", "eject"),
     "tune": ("tuning", "tune"),
     "advise": ("advising", "advise"),
     "profile": ("profiling", "profile"),

@@ -164,6 +164,8 @@ def choose(run: Run) -> Choice:
         raise InputError(f"mode={run.compile_mode} cannot be ejected; use --mode {' or '.join(known)}")
     if run.unit != "phase":
         raise InputError(f"unit={run.unit} cannot be ejected; use --unit phase, or fuse the two calls in the file")
+    if run.framework == "jax" and run.config.dtype != "float32":
+        raise InputError(f"dtype={run.config.dtype} cannot be ejected in JAX; use --dtype float32")
     if run.gradients != "framework":
         raise InputError(f"gradients={run.gradients} cannot be ejected; use --gradients framework")
     return Choice(run, suite, name)

@@ -153,6 +153,9 @@ class Inlining(ast.NodeTransformer):
         self.mentions = sum((loaded(x.node) for x in analysis.program.definitions.values()), Counter())
         self.said: list[str] = []
 
+    def visit_Lambda(self, node: ast.Lambda) -> ast.expr:
+        return node  # a call in it would become hard to read
+
     def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)
         function = self.called.get(id(node))
@@ -207,8 +210,8 @@ def _given(function: ast.FunctionDef, call: ast.Call) -> dict[str, ast.expr] | N
 
 
 def _first_line(function: ast.FunctionDef) -> list[str]:
-    said = ast.get_docstring(function)
-    return [f"# {said.splitlines()[0]}"] if said else []
+    said = (ast.get_docstring(function) or "").partition("\n")[0].partition("; InputError")[0]
+    return [f"# {said}" if said.endswith(".") else f"# {said}."] if said else []
 
 
 def _fits(result: ast.expr, given: dict[str, ast.expr]) -> bool:

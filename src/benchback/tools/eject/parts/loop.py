@@ -24,15 +24,13 @@ class Agent(NamedTuple):
     """State -> state, batch; steps the environment."""
     update: Callable[..., tuple[Any, dict[str, Any]]]
     """(state, batch) -> state, metrics; learns."""
-    act: Callable[..., tuple[Any, Any]]
-    """(state, (), observations) -> (), greedy actions."""
 
 
 def agent(
     state_type: type, layout: Any, config: Any, env: Any, *, init: Any, rollout: Any, update: Any, learn: Any, act: Any
 ) -> Agent:
     """The algorithm made of these functions, each compiled."""
-    return Agent(started(init), compiled(rollout, (0,)), compiled(update, (0,)), compiled(act, ()))
+    return Agent(started(init), compiled(rollout, (0,)), compiled(update, (0,)))
 
 
 def started(init: Callable[..., Any]) -> Callable[..., Any]:
@@ -54,26 +52,24 @@ def train(config: Config, seed: int, resume: Path | None = None) -> Iterator[tup
 
 
 def save(path: Path, state: Any, iteration: int) -> None:
-    """Write all arrays of a state, by their paths in it."""
-    arrays = {jax.tree_util.keystr(at, simple=True, separator="/"): x for at, x in kept(data_of(state))}
-    save_file({name: np.array(x) for name, x in arrays.items()} | {"iteration": np.array(iteration)}, path)
+    """Write the arrays of a state."""
+    save_file({name: np.array(x) for name, x in kept(arrays(state)).items()} | {"iteration": np.array(iteration)}, path)
 
 
 def load(path: Path, state: Any) -> tuple[Any, int]:
     """A state like the given one with the arrays of a file, and the iterations that were done."""
     found = load_file(path)
-
-    def fill(at: Any, x: Any) -> Any:
-        return jnp.array(found.get(jax.tree_util.keystr(at, simple=True, separator="/"), x), x.dtype)
-
-    filled = jax.tree_util.tree_map_with_path(fill, data_of(state))
-    keys = jax.tree.map(lambda x, y: jax.random.wrap_key_data(y) if is_key(x) else y, state, filled)
-    return keys, int(found["iteration"])
+    data = [jnp.array(found.get(name, x)) for name, x in arrays(state).items()]
+    leaves, structure = jax.tree.flatten(state)
+    filled = [jax.random.wrap_key_data(x) if is_key(leaf) else x for leaf, x in zip(leaves, data, strict=True)]
+    return jax.tree.unflatten(structure, filled), int(found["iteration"])
 
 
-def data_of(state: Any) -> Any:
-    """The state with random keys as their raw data."""
-    return jax.tree.map(lambda x: jax.random.key_data(x) if is_key(x) else x, state)
+def arrays(state: Any) -> dict[str, Any]:
+    """The arrays of a state by their paths in it; of random keys, their raw data."""
+    leaves = jax.tree_util.tree_leaves_with_path(state)
+    names = [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in leaves]
+    return dict(zip(names, (jax.random.key_data(x) if is_key(x) else x for _, x in leaves), strict=True))
 
 
 def is_key(x: Any) -> bool:
@@ -81,11 +77,11 @@ def is_key(x: Any) -> bool:
     return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
-def kept(state: Any) -> list[tuple[Any, Any]]:
-    """Arrays of a state with their paths."""
-    return jax.tree_util.tree_leaves_with_path(state)
+def kept(arrays: dict[str, Any]) -> dict[str, Any]:
+    """All arrays."""
+    return arrays
 
 
-def kept_but_episodes(state: Any) -> list[tuple[Any, Any]]:
-    """Arrays of a state with their paths, without those of episodes: an environment in Python cannot be stored."""
-    return [(at, x) for at, x in jax.tree_util.tree_leaves_with_path(state) if "env" not in jax.tree_util.keystr(at)]
+def kept_but_episodes(arrays: dict[str, Any]) -> dict[str, Any]:
+    """The arrays without those of episodes: the state of an environment in Python cannot be written."""
+    return {name: x for name, x in arrays.items() if "env" not in name.split("/")}

@@ -18,11 +18,7 @@ def agent(
     def init_arrays(key: Any, hyper: Any) -> Split:
         return _split(init(key, hyper))
 
-    def act_on_arrays(state: Split, memory: tuple[()], obs: Any) -> tuple[tuple[()], Any]:
-        return act(nnx.merge(*state), memory, obs)
-
-    rollout, update = compiled(on_arrays(rollout), (0,)), compiled(on_arrays(update), (0,))
-    return Agent(started(init_arrays), rollout, update, compiled(act_on_arrays, ()))
+    return Agent(started(init_arrays), compiled(on_arrays(rollout), (0,)), compiled(on_arrays(update), (0,)))
 
 
 def on_arrays(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -25,8 +25,6 @@ class Agent(NamedTuple):
     """State -> state, batch; steps the environment."""
     update: Callable[..., tuple[Any, dict[str, Any]]]
     """(state, batch) -> state, metrics; learns."""
-    act: Callable[..., tuple[Any, Any]]
-    """(state, (), observations) -> (), greedy actions."""
 
 
 def agent(
@@ -43,7 +41,7 @@ def agent(
     towers: Any = None,
 ) -> Agent:
     """The algorithm made of these functions."""
-    return Agent(init, rollout, update, act)
+    return Agent(init, rollout, update)
 
 
 def compiling(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
