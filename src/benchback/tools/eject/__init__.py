@@ -41,7 +41,8 @@ def eject(run: Run, command: str, sources: dict[str, str] | None = None) -> str:
 def header(run: Run, command: str, program: Program) -> str:
     """The docstring of the file: what it is, where it comes from, and what it needs."""
     needed = {x.module.split(".")[0] for x in program.imports.values()} - set(sys.stdlib_module_names)
-    packages = sorted({PACKAGES.get(name, name) for name in needed})
+    distribution = {spec.module: spec.package for spec in registry.BACKENDS.values()}
+    packages = sorted({distribution.get(name, name) for name in needed})
     versions = ", ".join(f"{name} {version(name)}" for name in packages)
     title = f"{registry.ALGORITHMS[run.algorithm].title} in {registry.BACKENDS[run.backend].title}, on {run.env}"
     return f'''"""{title}.
@@ -52,9 +53,6 @@ Ejected from benchback {__version__} (Apache-2.0); the same seed gives the same 
 
 Runs with {versions}.
 """'''
-
-
-PACKAGES = {"haiku": "dm-haiku"}
 
 
 def formatted(text: str) -> str:

@@ -188,7 +188,9 @@ class Expressions(Calls):
     def _comprehension(self, node: Any, env: dict[str, Any], frame: Frame | None) -> Any:
         env = dict(env)
         for generator in node.generators:
-            self.iterate(self.see(generator.iter, env, frame))
+            # What is done alike to every field does not depend on their places.
+            alike = isinstance(generator.target, ast.Name)
+            (self.escape if alike else self.iterate)(self.see(generator.iter, env, frame))
             self.bind(generator.target, TOP, env, None)
             for test in generator.ifs:
                 self.see(test, env, frame)
