@@ -51,6 +51,7 @@ VARIANTS: list[Case] = [
     ("dqn", "nnx", "gymnax/CartPole-v1", (("double", True), ("anneal", True))),
     ("ppo", "purejax", "gymnasium/CartPole-v1", ()),
     ("ppo", "pytorch", "gymnasium/Pendulum-v1", EAGER),
+    ("ppo", "pytorch", "gymnax/CartPole-v1", EAGER),
     ("ppo", "pytorch", "torch/CartPole-v1", (("normalise_obs", True),)),
     ("ppo", "pytorch", "torch/Acrobot-v1", EAGER),
     ("dqn", "pytorch", "torch/Breakout-MinAtar", EAGER),
@@ -168,7 +169,7 @@ def check_text(case: Case, folder: Path) -> None:
     assert not dead_branches(tree)
     assert [x.name for x in tree.body if isinstance(x, ast.FunctionDef)][-1] == "main"
     if case[0] == "ppo":
-        assert code_lines(text) <= 450
+        assert code_lines(text) <= 500
 
 
 def dead_branches(tree: ast.AST) -> list[str]:

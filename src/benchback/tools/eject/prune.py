@@ -181,7 +181,7 @@ class Fields:
         self.definitions = [analysis.program.definitions[x] for x in analysis.reached]
         self.read = {name for definition in self.definitions for name in names_read(definition.node)}
         self.classes = [x for x in self.definitions if isinstance(x.node, ast.ClassDef)]
-        self.copies = [x for d in self.definitions for x in ast.walk(d.node) if _is_copy(x)]
+        self.copies: list[Any] = [x for d in self.definitions for x in ast.walk(d.node) if _is_copy(x)]
         self.stores: dict[str, list[tuple[Any, ast.expr | None]]] = {}
         for definition in self.definitions:
             for name, value in stores_in(definition.node):
@@ -243,8 +243,8 @@ def names_read(node: Any) -> set[str]:
     """Attributes that a definition reads, and strings in it that may be names of attributes."""
     found = {x.attr for x in ast.walk(node) if isinstance(x, ast.Attribute) and isinstance(x.ctx, ast.Load)}
     said = {id(x.value) for x in ast.walk(node) if isinstance(x, ast.Expr)}
-    strings = (x for x in ast.walk(node) if isinstance(x, ast.Constant) and isinstance(x.value, str))
-    return found | {x.value for x in strings if id(x) not in said}
+    constants = (x for x in ast.walk(node) if isinstance(x, ast.Constant) and id(x) not in said)
+    return found | {x.value for x in constants if isinstance(x.value, str)}
 
 
 def _can_drop_field(call: ast.Call, name: str, place: int | None) -> bool:

@@ -158,7 +158,7 @@ class Inlining(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)
-        function = self.called.get(id(node))
+        function: Any = self.called.get(id(node))
         if id(function) not in self.top or function in self.escaped or function.decorator_list:
             return node
         result = _only_result(function)

@@ -68,8 +68,8 @@ def load(path: Path, state: Any) -> tuple[Any, int]:
 def arrays(state: Any) -> dict[str, Any]:
     """The arrays of a state by their paths in it; of random keys, their raw data."""
     leaves = jax.tree_util.tree_leaves_with_path(state)
-    names = [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in leaves]
-    return dict(zip(names, (jax.random.key_data(x) if is_key(x) else x for _, x in leaves), strict=True))
+    named = ((jax.tree_util.keystr(path, simple=True, separator="/"), x) for path, x in leaves)
+    return {name: jax.random.key_data(x) if is_key(x) else x for name, x in named}
 
 
 def is_key(x: Any) -> bool:
