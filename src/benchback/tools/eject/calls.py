@@ -105,8 +105,11 @@ class Calls(Knowledge):
             default = statement.value and self.see(statement.value, {}, None)
             values[name] = TOP if not certain or None in keywords or default is None else default
         values |= dict(zip(names, spread, strict=False)) | {k: v for k, v in keywords.items() if k in values}
+        bases = self.program.definitions[symbol].node.bases
         for name, value in values.items():
             self.store(symbol, name, value)
+            if any(ast.unparse(base) != "NamedTuple" for base in bases):
+                self.escape(value)  # a library may call it by the rules of its own class
         self.constructions.append((node, symbol))
         return Instance(symbol, tuple(values.items()))
 

@@ -139,7 +139,8 @@ def apply_names(program: Program, names: dict[str, str]) -> None:
         if isinstance(definition.node, ast.FunctionDef | ast.ClassDef):
             definition.node.name = names[symbol]
         else:
-            target = definition.node.targets[0] if isinstance(definition.node, ast.Assign) else definition.node.target
+            node = definition.node
+            target: Any = node.targets[0] if isinstance(node, ast.Assign) else node.target
             target.id = names[symbol]
         definition.node = naming.visit(definition.node)
         definition.riders = [naming.visit(x) for x in definition.riders]
@@ -209,7 +210,7 @@ def _beside(statements: list[ast.stmt]) -> list[ast.stmt]:
         if isinstance(said, str) and described:
             words = " ".join(said.split())
             if len(text_of([kept[-1]])) + len(words) < LINE_LENGTH - 4:
-                kept[-1].beside = f"# {words}"
+                kept[-1].beside = f"# {words}"  # type: ignore[attr-defined]
                 continue
         kept.append(x)
     return kept
