@@ -245,11 +245,11 @@ def test_the_verb_writes_a_new_file_only_and_tells_how_to_run_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    arguments = ["vpg", "--backend", "purejax", "--actor-learning-rate", "3e-4", "--out", "mine.py"]
+    arguments = ["vpg", "--backend", "purejax", "--actor-learning-rate", "4e-4", "--out", "mine.py"]
     assert ejecting.eject(arguments) == 0
     text = (tmp_path / "mine.py").read_text()
-    assert "    benchback eject vpg --backend purejax --actor-learning-rate 3e-4 --out mine.py\n" in text
-    assert "actor_learning_rate: float = 0.0003" in text
+    assert "    benchback eject vpg --backend purejax --actor-learning-rate 4e-4 --out mine.py\n" in text
+    assert "actor_learning_rate: float = 0.0004" in text
     shown = capsys.readouterr().out.splitlines()
     assert shown[0] == f"mine.py: {len(text.splitlines())} lines"
     assert [line.split()[1:3] for line in shown[1:]] == [["python", "mine.py"]] * 2

@@ -34,7 +34,8 @@ def eject(run: Run, command: str, sources: dict[str, str] | None = None) -> str:
     sections = layout.ordered(program, implementation)
     layout.apply_names(program, layout.name_all(program, implementation))
     head = header(run, command, program)
-    text = f"{head}\n\n{layout.import_text(program)}\n\n{layout.body_text(sections)}\n\n"
+    body = layout.body_text(sections).replace("an InputError", "a ValueError").replace("InputError", "ValueError")
+    text = f"{head}\n\n{layout.import_text(program)}\n\n{body}\n\n"
     return formatted(text + 'if __name__ == "__main__":\n    main()\n')
 
 

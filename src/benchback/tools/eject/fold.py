@@ -160,22 +160,24 @@ class Folding(Scoped):
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.expr:
         known = getattr(node, "known", None)
-        if isinstance(known, Const):
+        if not any(isinstance(x, ast.FormattedValue) for x in node.values):
+            return node  # written in pieces, each of them known
+        if isinstance(known, Const) and "\n" not in getattr(node, "raw", ""):
             return self._put(constant(known.value))
         for place, part in enumerate(node.values):
             inner = getattr(part.value, "known", None) if isinstance(part, ast.FormattedValue) else None
             if isinstance(inner, Const) and isinstance(inner.value, str):
+                self._put_into_text(node, f"{{{ast.unparse(part.value)}}}", inner.value)  # type: ignore[attr-defined]
                 node.values[place] = ast.Constant(inner.value)
-                if hasattr(node, "raw"):
-                    del node.raw  # type: ignore[attr-defined]
                 self.changed = True
-        before = self.changed
-        self.changed = False
         self.generic_visit(node)
-        if self.changed and hasattr(node, "raw"):
-            del node.raw  # type: ignore[attr-defined]
-        self.changed |= before
         return node
+
+    def _put_into_text(self, node: Any, old: str, new: str) -> None:
+        """Change a placeholder in how a string is written, too; a string without any needs no prefix."""
+        node.raw = getattr(node, "raw", "").replace(old, new)
+        if sum(isinstance(x, ast.FormattedValue) for x in node.values) == 1:
+            node.raw = node.raw.replace('f"', '"')
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         known = getattr(node, "known", None)

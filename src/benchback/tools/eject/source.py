@@ -6,6 +6,7 @@ literals carry `raw`. Everything else is the tree of `ast`, changed in place by 
 
 import ast
 import io
+import re
 import tokenize
 from collections.abc import Iterator
 from typing import Any
@@ -125,7 +126,9 @@ class _AsWritten(ast.NodeTransformer):
         return ast.Name(node.raw) if hasattr(node, "raw") else node  # type: ignore[attr-defined]
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.expr:
-        return ast.Name(node.raw) if hasattr(node, "raw") else node  # type: ignore[attr-defined]
+        raw: str = getattr(node, "raw", "")
+        names = {x.id for x in ast.walk(node) if isinstance(x, ast.Name)}
+        return ast.Name(raw) if raw and names <= set(re.findall(r"\w+", raw)) else node
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         # Operators keep the parentheses that the source has for its reader.
