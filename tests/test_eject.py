@@ -66,9 +66,53 @@ def run_of(case: Case) -> Run:
     return Run.from_dict({"algorithm": algorithm, "backend": backend, "env": env} | fields | replay)
 
 
+EJECTING = """
+import json, sys
+from benchback.runs import Run
+from benchback.tools.eject import eject
+print(json.dumps([eject(Run.from_dict(run), "benchback eject", sources) for run, sources in json.load(sys.stdin)]))
+"""
+
+
+def eject_all(wanted: list[tuple[Case, dict[str, str]]]) -> list[str]:
+    """The files, made in a process without the checks of the tests, with which an analysis takes ten times as long."""
+    asked = json.dumps([(run_of(case).to_dict(), sources) for case, sources in wanted])
+    done = subprocess.run([sys.executable, "-c", EJECTING], input=asked, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@cache
+def fast_files() -> dict[Any, str]:
+    """The files of the fast tests, and those of changed sources."""
+    wanted = {case: (case, {}) for case in FAST} | {name: (FAST[0], sources) for name, sources in CHANGED.items()}
+    return dict(zip(wanted, eject_all(list(wanted.values())), strict=True))
+
+
 @cache
 def ejected(case: Case) -> str:
-    return eject(run_of(case), "benchback eject")
+    return fast_files()[case] if case in FAST else eject_all([(case, {})])[0]
+
+
+def changed(module: Any, *changes: tuple[str, str]) -> dict[str, str]:
+    """The module's source with passages changed, for `eject`."""
+    text = Path(module.__file__).read_text()
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    return {module.__name__: text}
+
+
+NETWORKS = 'NETWORKS = {"small": ActorCritic, "large": make}\n\n\nclass State(NamedTuple):'
+CHANGED = {
+    "returns": changed(returns, ("gamma * lam)", "gamma * lam * 0.5)")),
+    "networks": changed(
+        ppo_equinox,
+        ("class State(NamedTuple):", NETWORKS),
+        ("model = ActorCritic(", "model = NETWORKS[config.model]("),
+    ),
+}
+"""Sources that differ from those in the tree."""
 
 
 # Runs each file in a process in which this package cannot be imported; stores after two iterations, and resumes.
@@ -197,28 +241,14 @@ def test_files_are_typed(case: Case, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout.decode()
 
 
-def source(module: Any, old: str, new: str) -> dict[str, str]:
-    """The module's source with one passage changed, for `eject`."""
-    text = Path(module.__file__).read_text()
-    assert old in text
-    return {module.__name__: text.replace(old, new)}
-
-
 def test_what_changes_in_a_source_changes_in_the_file() -> None:
-    case = FAST[0]
-    changed = eject(run_of(case), "benchback eject", source(returns, "gamma * lam)", "gamma * lam * 0.5)"))
-    before, after = set(ejected(case).splitlines()), set(changed.splitlines())
+    before, after = (set(text.splitlines()) for text in (ejected(FAST[0]), fast_files()["returns"]))
     assert before - after == {"    decay = jnp.where(done, 0, gamma * lam)"}
     assert after - before == {"    decay = jnp.where(done, 0, gamma * lam * 0.5)"}
 
 
 def test_a_table_of_networks_is_reduced_to_the_one_that_is_chosen() -> None:
-    case = FAST[0]
-    table = 'NETWORKS = {"small": ActorCritic, "large": make}\n\n\nclass State(NamedTuple):'
-    sources = source(ppo_equinox, "class State(NamedTuple):", table)
-    module, text = sources.popitem()
-    text = text.replace("model = ActorCritic(", "model = NETWORKS[config.model](")
-    assert eject(run_of(case), "benchback eject", {module: text}) == ejected(case)
+    assert fast_files()["networks"] == ejected(FAST[0])
 
 
 @pytest.mark.parametrize(
@@ -242,17 +272,21 @@ def test_what_cannot_be_ejected_is_refused_with_the_remedy(fields: dict[str, Any
 
 
 def test_the_verb_writes_a_new_file_only_and_tells_how_to_run_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, benchback: Callable[..., subprocess.CompletedProcess]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    arguments = ["vpg", "--backend", "purejax", "--actor-learning-rate", "4e-4", "--out", "mine.py"]
-    assert ejecting.eject(arguments) == 0
+    arguments = ("eject", "vpg", "--backend", "purejax", "--actor-learning-rate", "4e-4", "--out", "mine.py")
+    done = benchback(*arguments)
     text = (tmp_path / "mine.py").read_text()
-    assert "    benchback eject vpg --backend purejax --actor-learning-rate 4e-4 --out mine.py\n" in text
+    assert f"    benchback {' '.join(arguments)}\n" in text
     assert "actor_learning_rate: float = 0.0004" in text
-    shown = capsys.readouterr().out.splitlines()
+    shown = done.stdout.splitlines()
     assert shown[0] == f"mine.py: {len(text.splitlines())} lines"
     assert [line.split()[1:3] for line in shown[1:]] == [["python", "mine.py"]] * 2
-    with pytest.raises(InputError, match=r"out=mine.py exists; choose another name, e.g. mine_2.py"):
-        ejecting.eject(arguments)
-    assert (tmp_path / "mine.py").read_text() == text
+
+
+def test_no_file_is_overwritten(tmp_path: Path) -> None:
+    out = tmp_path / "mine.py"
+    out.write_text("mine")
+    with pytest.raises(InputError, match=r"exists; choose another name, e.g. .*mine_2.py"):
+        ejecting.eject(["ppo", "--out", str(out)])
+    assert out.read_text() == "mine"
