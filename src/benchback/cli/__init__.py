@@ -14,6 +14,7 @@ VERBS = {
     "train": ("training", "train"),
     "eval": ("training", "evaluate"),
     "play": ("training", "play"),
+    "eject": ("ejecting", "eject"),
     "tune": ("tuning", "tune"),
     "advise": ("advising", "advise"),
     "profile": ("profiling", "profile"),

@@ -19,6 +19,7 @@ agents
                      (also: train --resume RUN)
   eval RUN           play a trained agent greedily and print its returns (RUN#17: member 17 of many)
   play RUN           a video of a trained agent, mp4 or gif
+  eject ALGORITHM    one standalone Python file to start a project from, with nothing of ours in it
   tune SPACE         search over any fields of a run, floats in one program; run it again to continue
   profile ALGORITHM  where an iteration's time goes: parts, cProfile, the framework's own trace
 
@@ -55,6 +56,7 @@ EXAMPLES = {
     "doctor": "doctor --seconds 30",
     "train": "train ppo --backend nnx --env gymnax/CartPole-v1 --learning-rate 3e-4 --out runs/first",
     "eval": "eval runs/first --episodes 64",
+    "eject": "eject ppo --backend equinox --env gymnax/CartPole-v1 --out my_ppo.py",
     "play": "play runs/first --out video.mp4",
     "tune": "tune ppo --grid learning_rate=1e-4,3e-4 --seeds 3",
     "profile": "profile ppo --backend purejax --compare pytorch",

@@ -1,0 +1,171 @@
+"""What is ejected for a run: which definitions take the place of others, and what is known from the outside."""
+
+import ast
+from dataclasses import dataclass, fields
+from typing import Any
+
+from benchback import registry
+from benchback.errors import InputError
+from benchback.tools.eject.fold import constant
+from benchback.tools.eject.knowledge import Facts
+from benchback.tools.eject.link import Program, module_path, symbol_of
+from benchback.tools.eject.source import clone
+from benchback.tools.eject.values import Const, Live
+from benchback.training.run import Run
+
+PARTS = "benchback.tools.eject.parts"
+COMPILING = {
+    "jit": f"{PARTS}.compiling.jit",
+    "none": f"{PARTS}.compiling.none",
+    "filter_jit": f"{PARTS}.filtering.filter_jit",
+    "flatten": "benchback.backends.equinox._flat",
+    "split": f"{PARTS}.compiling.jit",
+}
+"""Mode of the JAX family -> what compiles one function."""
+WRAPPING = {
+    "compile": (f"{PARTS}.torch_loop.compiling", f"{PARTS}.torch_loop.compile_gradients"),
+    "env_jit": (f"{PARTS}.torch_loop.eager", f"{PARTS}.torch_loop.leave_gradients"),
+}
+"""Mode of torch -> what is put around its functions, and what comes first."""
+EXTERNAL = "gymnasium"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The run as the linker and the analysis need it."""
+
+    run: Run
+    suite: str
+    name: str
+
+    @property
+    def array(self) -> str:
+        """The annotation of an array."""
+        return "Array" if self.run.framework == "jax" else "Tensor"
+
+    @property
+    def replaced(self) -> dict[str, str]:
+        """Qualified name -> the one used in its place."""
+        run, framework = self.run, self.run.framework
+        algorithm = f"benchback.algorithms.{run.algorithm}"
+        loop = f"{PARTS}.loop" if framework == "jax" else f"{PARTS}.torch_loop"
+        names = {
+            "benchback.errors.InputError": "builtins.ValueError",
+            "benchback.agent.Agent": f"{loop}.Agent",
+            "benchback.algorithms.ppo.config.Config": f"{algorithm}.config.Config",
+            f"{PARTS}.gymnax_{framework}.environment": f"{PARTS}.{self.suite}_{framework}.environment",
+            "benchback.envs.gymnasium._made": f"{PARTS}.made.made",
+            "benchback.envs.any_member.any_member": f"{PARTS}.single.only_member",
+        }
+        if self.suite == "torch":
+            from benchback.envs.torch import MODULES
+
+            names["benchback.envs.torch.cartpole.GAME"] = f"benchback.envs.torch.{MODULES[self.name]}.GAME"
+        return names | (self._jax(algorithm) if framework == "jax" else self._torch(algorithm))
+
+    def _jax(self, algorithm: str) -> dict[str, str]:
+        run, loop = self.run, f"{PARTS}.loop"
+        names = {
+            "benchback.algorithms.ppo.linen.make": f"{algorithm}.{run.backend}.make",
+            "benchback.backends.xla.agent": f"{loop}.agent",
+            "benchback.backends.nnx.agent": f"{PARTS}.splitting.agent",
+            f"{PARTS}.compiling.jit": COMPILING[run.compile_mode],
+        }
+        if self.suite == EXTERNAL:
+            names[f"{loop}.kept"] = f"{loop}.kept_but_episodes"
+        if self.kind == "discrete":
+            names[f"benchback.backends.{run.backend}.with_log_std"] = f"{PARTS}.single.without_log_std"
+        return names
+
+    def _torch(self, algorithm: str) -> dict[str, str]:
+        wrap, before = WRAPPING[self.run.compile_mode]
+        loop, torch_loop = f"{PARTS}.loop", f"{PARTS}.torch_loop"
+        implementation = f"{algorithm}.{self.run.backend}"
+        return {
+            "benchback.algorithms.ppo.pytorch.make": f"{implementation}.make",
+            "benchback.algorithms.ppo.pytorch.State": f"{implementation}.State",
+            "benchback.backends.torch_state.agent": f"{torch_loop}.agent",
+            f"{loop}.train": f"{torch_loop}.train",
+            f"{loop}.save": f"{torch_loop}.save",
+            f"{torch_loop}.compiling": wrap,
+            f"{torch_loop}.compile_gradients": before,
+        }
+
+    @property
+    def kind(self) -> str:
+        """The kind of actions."""
+        from benchback import envs
+
+        return envs.kind(self.run.env)
+
+    @property
+    def config_symbol(self) -> str:
+        """The symbol of the Config class."""
+        return symbol_of(f"benchback.algorithms.{self.run.algorithm}.config", "Config")
+
+    def facts(self) -> Facts:
+        """What is known from the outside: switches of the config, spaces of the environment, what torch compiles."""
+        config = self.run.config
+        switches = {f.name: getattr(config, f.name) for f in fields(config)}
+        known = {name: Const(x) for name, x in switches.items() if isinstance(x, bool | str)}
+        in_program = self.run.compile_mode == "compile" and self.suite == "torch"
+        calls = {"torch.compiler.is_dynamo_compiling": Const(in_program)}
+        return Facts({self.config_symbol: known}, self._spaces(), calls)
+
+    def _spaces(self) -> dict[str, dict[str, Any]]:
+        if self.suite == "torch":
+            return {}
+        module = f"benchback.envs.{self.suite}"
+        if self.suite == EXTERNAL:
+            import gymnasium
+
+            environment = gymnasium.make(self.name)
+            spaces = environment.action_space, environment.observation_space
+            actions, observations = (Live(type(space).__name__) for space in spaces)
+            spaces = {"actions_of": actions, "_preparation": actions, "layout": observations, "encoding": observations}
+            return {symbol_of(module, name): {"space": space} for name, space in spaces.items()}
+        return {symbol_of(module, "_actions"): {"space": Live("Discrete" if self.kind == "discrete" else "Box")}}
+
+    def prepare(self, program: Program) -> None:
+        """Put the values of the run into the linked program."""
+        for symbol, definition in program.definitions.items():
+            if definition.module.startswith(PARTS) and definition.name == "NAME":
+                definition.node.value = constant(self.name)
+            elif definition.module.startswith(PARTS) and definition.name == "SEED":
+                definition.node.value = ast.Constant(self.run.seed)
+            elif symbol == self.config_symbol:
+                self._put_defaults(definition.node)
+
+    def _put_defaults(self, node: ast.ClassDef) -> None:
+        config: Any = self.run.config
+        # Values are checked where a user of this package gives them; in the file they are its owner's.
+        node.body = [x for x in node.body if not (isinstance(x, ast.FunctionDef) and x.name == "__post_init__")]
+        hidden = next(x for x in node.body if isinstance(x, ast.FunctionDef) and x.name == "hidden")
+        sizes = "hidden_sizes"
+        hidden.body[-1] = ast.parse(f"return self.{sizes}").body[0]
+        for place, x in enumerate(node.body):
+            if not isinstance(x, ast.AnnAssign) or not isinstance(x.target, ast.Name) or x.value is None:
+                continue
+            value = config.hidden if x.target.id == sizes else getattr(config, x.target.id)
+            if value != ast.literal_eval(x.value):
+                x.value = ast.parse(repr(value), mode="eval").body
+            if x.target.id == sizes:
+                node.body[place + 1] = clone(hidden.body[0])
+
+
+def choose(run: Run) -> Choice:
+    """The choice that a run means; InputError if it cannot be ejected."""
+    suite, _, name = run.env.partition("/")
+    if module_path(f"{PARTS}.{suite}_{run.framework}") is None:
+        raise InputError(f"env={run.env} cannot be ejected; use a gymnax, torch or gymnasium environment")
+    modes = COMPILING if run.framework == "jax" else WRAPPING
+    known = [mode for mode in registry.BACKENDS[run.backend].modes if mode in modes]
+    if run.compile_mode not in known:
+        raise InputError(f"mode={run.compile_mode} cannot be ejected; use --mode {' or '.join(known)}")
+    if run.unit != "phase":
+        raise InputError(f"unit={run.unit} cannot be ejected; use --unit phase, or fuse the two calls in the file")
+    if run.framework == "jax" and run.config.dtype != "float32":
+        raise InputError(f"dtype={run.config.dtype} cannot be ejected in JAX; use --dtype float32")
+    if run.gradients != "framework":
+        raise InputError(f"gradients={run.gradients} cannot be ejected; use --gradients framework")
+    return Choice(run, suite, name)

@@ -1,0 +1,221 @@
+"""Folding: expressions whose value is known become that value, and branches that are never taken go."""
+
+import ast
+from typing import Any
+
+from benchback.tools.eject.link import Program, Scoped, symbol_of
+from benchback.tools.eject.source import clone, hand_over_comments
+from benchback.tools.eject.values import Cell, Class, Const, Function, Instance, Items, Module, Table, truth
+
+
+def constant(value: Any) -> ast.expr:
+    """A literal of a known value."""
+    if value == () and isinstance(value, tuple):
+        return ast.Tuple([], ast.Load())
+    node = ast.Constant(value)
+    if isinstance(value, str) and '"' not in value and "\\" not in value:
+        node.raw = f'"{value}"'  # type: ignore[attr-defined]
+    return node
+
+
+def simple(node: ast.expr) -> bool:
+    """Whether an expression only names things, so that it may be left out, moved or repeated."""
+    match node:
+        case ast.Constant() | ast.Name() | ast.Lambda():
+            return True
+        case ast.Attribute(value=value) | ast.Starred(value=value):
+            return simple(value)
+        case ast.Tuple(elts=items):
+            return all(map(simple, items))
+        case ast.Subscript(value=value, slice=index):
+            return simple(value) and simple(index)
+        case ast.Compare(left=left, comparators=others):
+            return all(map(simple, (left, *others)))
+    return False
+
+
+class Folding(Scoped):
+    """Replaces what is known; `changed` tells whether anything was."""
+
+    def __init__(self, program: Program, cells: dict[tuple[str, str], Any]):
+        super().__init__()
+        self.program, self.cells, self.changed = program, cells, False
+        self.functions: list[Any] = []
+
+    def _put(self, node: Any) -> Any:
+        self.changed = True
+        return node
+
+    def inside(self, node: Any) -> Any:
+        self.functions.append(node)
+        super().inside(node)
+        self.functions.pop()
+        return node
+
+    def _known(self, node: ast.expr) -> ast.expr | None:
+        """What stands for the value of an expression, if it is known and something can."""
+        match getattr(node, "known", None):
+            case Const(value):
+                return constant(value)
+            case Function(symbol=str(symbol)) | Class(symbol):
+                return ast.Name(symbol, ast.Load())
+            case Module(name):
+                return ast.Name(symbol_of(name), ast.Load())
+        return None
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        found = self._known(node)
+        if found is None or not isinstance(node.ctx, ast.Load) or ast.unparse(found) == node.id:
+            return node
+        return node if node.id in self.program.definitions and not isinstance(found, ast.Constant) else self._put(found)
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        found = self._known(node)
+        if found is None or not isinstance(node.ctx, ast.Load):
+            owner = getattr(node.value, "known", None)
+            if isinstance(owner, Instance) and (other := self._stands_for(owner.symbol, node.attr)):
+                self.changed, node.attr = True, other
+            self.generic_visit(node)
+            return node
+        return self._put(found)
+
+    def _stands_for(self, symbol: str, name: str) -> str | None:
+        """The field that a property only returns."""
+        for x in self.program.definitions[symbol].node.body:
+            match x:
+                case ast.FunctionDef(body=[*_, ast.Return(value=ast.Attribute(value=ast.Name("self"), attr=field))]):
+                    if x.name == name and x.decorator_list and len(x.body) <= 2:
+                        return field
+        return None
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        return self._decided(node)
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
+        return self._decided(node)
+
+    def _decided(self, node: Any) -> ast.expr:
+        known = getattr(node, "known", None)
+        if isinstance(known, Const):
+            return self._put(constant(known.value))
+        self.generic_visit(node)
+        return node
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
+        deciding = isinstance(node.op, ast.Or)
+        kept = []
+        for part in node.values:
+            known = truth(getattr(part, "known", None))
+            if known is None or part is node.values[-1] or known is deciding:
+                kept.append(self.visit(part))
+            if known is deciding:
+                break
+        if len(kept) == len(node.values):
+            node.values = kept
+            return node
+        return self._put(kept[0] if len(kept) == 1 else ast.BoolOp(node.op, kept))
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
+        known = truth(getattr(node.test, "known", None))
+        if known is None:
+            self.generic_visit(node)
+            return node
+        return self._put(self.visit(node.body if known else node.orelse))
+
+    def visit_If(self, node: ast.If) -> Any:
+        known = truth(getattr(node.test, "known", None))
+        if known is None:
+            self.generic_visit(node)
+            return node
+        self.changed = True
+        kept: list[ast.stmt] = []
+        for statement in node.body if known else node.orelse:
+            result = self.visit(statement)
+            kept += result if isinstance(result, list) else [result] if result is not None else []
+        hand_over_comments(node, kept)
+        return kept
+
+    def visit_Assert(self, node: ast.Assert) -> Any:
+        if truth(getattr(node.test, "known", None)):
+            return self._put(None)
+        return node
+
+    def visit_Expr(self, node: ast.Expr) -> Any:
+        match node.value:
+            case ast.Call(func=ast.Attribute(value=owner, attr="set_value")):
+                cell = getattr(owner, "known", None)
+                if isinstance(cell, Cell) and isinstance(self.cells.get((cell.symbol, cell.field)), Const):
+                    return self._put(None)
+        self.generic_visit(node)
+        return node
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        table, index = (getattr(x, "known", None) for x in (node.value, node.slice))
+        if isinstance(table, Table) and isinstance(index, Const):
+            for key, _, written in table.items:
+                if key == index.value:
+                    return self._put(clone(written.node))
+        self.generic_visit(node)
+        return node
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.expr:
+        known = getattr(node, "known", None)
+        if not any(isinstance(x, ast.FormattedValue) for x in node.values):
+            return node  # written in pieces, each of them known
+        if isinstance(known, Const) and "\n" not in getattr(node, "raw", ""):
+            return self._put(constant(known.value))
+        for place, part in enumerate(node.values):
+            inner = getattr(part.value, "known", None) if isinstance(part, ast.FormattedValue) else None
+            if isinstance(inner, Const) and isinstance(inner.value, str):
+                self._put_into_text(node, f"{{{ast.unparse(part.value)}}}", inner.value)  # type: ignore[attr-defined]
+                node.values[place] = ast.Constant(inner.value)
+                self.changed = True
+        self.generic_visit(node)
+        return node
+
+    def _put_into_text(self, node: Any, old: str, new: str) -> None:
+        """Change a placeholder in how a string is written, too; a string without any needs no prefix."""
+        node.raw = getattr(node, "raw", "").replace(old, new)
+        if sum(isinstance(x, ast.FormattedValue) for x in node.values) == 1:
+            node.raw = node.raw.replace('f"', '"')
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        known = getattr(node, "known", None)
+        if isinstance(known, Module) or (isinstance(known, Const) and known.value is not None):
+            found = self._known(node)
+            assert found is not None
+            return self._put(found)
+        match node:
+            case ast.Call(func=ast.Name("getattr"), args=[owner, name]):
+                attribute = getattr(name, "known", None)
+                if isinstance(attribute, Const) and isinstance(attribute.value, str):
+                    return self._put(ast.Attribute(self.visit(owner), attribute.value, ast.Load()))
+        node.args = [new for x in node.args for new in self._spread(x)]
+        self.generic_visit(node)
+        return node
+
+    def _spread(self, node: ast.expr) -> list[ast.expr]:
+        """A starred tuple as its items where some of them are known; anything else as it is."""
+        if not isinstance(node, ast.Starred) or not isinstance(node.value, ast.Name):
+            return [node]
+        known = getattr(node.value, "known", None)
+        if known == Const(()):
+            return self._put([])
+        if not isinstance(known, Items) or not any(isinstance(x, Const) for x in known.items):
+            return [node]
+        written = self._written(node.value.id)
+        if written is not None and len(written) == len(known.items):
+            return self._put([clone(x) for x in written])
+        if all(isinstance(x, Const) for x in known.items):
+            return self._put([constant(x.value) for x in known.items])
+        return [node]
+
+    def _written(self, name: str) -> list[ast.expr] | None:
+        """The items of a local tuple, if they mean the same wherever the tuple is used."""
+        body = self.functions[-1]
+        found = [x for x in ast.walk(body) if isinstance(x, ast.Assign) and ast.unparse(x.targets[0]) == name]
+        if len(found) != 1 or not isinstance(found[0].value, ast.Tuple) or not simple(found[0].value):
+            return None
+        roots = {x.id for x in ast.walk(found[0].value) if isinstance(x, ast.Name)}
+        stored = [x.id for x in ast.walk(body) if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store)]
+        return None if roots & set(stored) else found[0].value.elts

@@ -1,0 +1,12 @@
+"""A gymnax environment, compiled by JAX and served to torch."""
+
+from benchback.envs import gymnax
+from benchback.envs.bridge import to_torch
+from benchback.envs.interface import Env
+
+NAME = "CartPole-v1"
+
+
+def environment(num_envs: int) -> Env:
+    """The environment of this file, `num_envs` times."""
+    return to_torch(gymnax.make(NAME, num_envs))

@@ -1,0 +1,32 @@
+"""The agent of an ejected file in NNX: its state object is split once and stays split between calls."""
+
+from collections.abc import Callable
+from typing import Any
+
+from flax import nnx
+
+from benchback.backends.nnx import Split, _split
+from benchback.tools.eject.parts.compiling import jit as compiled
+from benchback.tools.eject.parts.loop import Agent, started
+
+
+def agent(
+    state_type: type, config: Any, env: Any, *, init: Any, rollout: Any, update: Any, learn: Any, act: Any
+) -> Agent:
+    """The algorithm made of these functions, each compiled as a function of arrays."""
+
+    def init_arrays(key: Any, hyper: Any) -> Split:
+        return _split(init(key, hyper))
+
+    return Agent(started(init_arrays), compiled(on_arrays(rollout), (0,)), compiled(on_arrays(update), (0,)))
+
+
+def on_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that changes a state object, as a function of the object's arrays."""
+
+    def run(state: Split, *arguments: Any) -> tuple[Split, Any]:
+        whole = nnx.merge(*state)
+        _, result = function(whole, *arguments)
+        return _split(whole), result
+
+    return run

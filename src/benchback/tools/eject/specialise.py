@@ -1,0 +1,53 @@
+"""Specialisation: analyse, fold, prune and tidy until the program contains nothing that this choice does not need."""
+
+import ast
+from typing import Any
+
+from benchback.tools.eject.analysis import Analysis
+from benchback.tools.eject.fold import Folding
+from benchback.tools.eject.knowledge import Facts
+from benchback.tools.eject.link import Program
+from benchback.tools.eject.prune import Fields, Parameters, Unions, prune_definitions
+from benchback.tools.eject.tidy import Inlining, Tidying
+
+MEASURING = ("transfer_stats", "count_transfer")
+"""Attributes with which an environment counts what it costs; a file to start from does not measure."""
+
+
+def specialise(program: Program, entry: str, facts: Facts) -> None:
+    """Reduce a linked program to what the entry needs, given the facts."""
+    for definition in program.definitions.values():
+        definition.node = _WithoutMeasuring().visit(definition.node)
+    while _step(program, entry, facts):
+        pass
+
+
+def _step(program: Program, entry: str, facts: Facts) -> bool:
+    analysis = Analysis(program, entry, facts).run()
+    folding, unions = Folding(program, analysis.cells), Unions(analysis)
+    reached = [program.definitions[symbol] for symbol in analysis.reached]
+    for definition in reached:
+        definition.node = unions.visit(folding.visit(definition.node))
+    changed = Parameters(analysis).remove() if not folding.changed else False
+    changed |= Fields(analysis).remove()
+    inlining, tidying = Inlining(analysis), Tidying()
+    for definition in reached:
+        definition.node = tidying.visit(inlining.visit(definition.node))
+    changed |= prune_definitions(program, entry)
+    return changed or folding.changed or unions.changed or inlining.changed or tidying.changed
+
+
+class _WithoutMeasuring(ast.NodeTransformer):
+    """Removes statements that only measure."""
+
+    def _kept(self, node: Any) -> Any:
+        measures = any(isinstance(x, ast.Attribute) and x.attr in MEASURING for x in ast.walk(node))
+        return None if measures else node
+
+    visit_Expr = visit_Assign = visit_AugAssign = _kept
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
+        if node.name in MEASURING:
+            return None
+        self.generic_visit(node)
+        return node

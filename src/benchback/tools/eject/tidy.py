@@ -1,0 +1,233 @@
+"""Tidying: what folding leaves behind, e.g. variables nobody reads, `x = x`, calls that return their argument."""
+
+import ast
+from collections import Counter
+from typing import Any
+
+from benchback.tools.eject.analysis import Analysis
+from benchback.tools.eject.fold import simple
+from benchback.tools.eject.prune import loaded, removable
+from benchback.tools.eject.source import clone, hand_over_comments
+
+
+class Tidying(ast.NodeTransformer):
+    """Tidies a definition; `changed` tells whether there was anything to do."""
+
+    def __init__(self) -> None:
+        self.changed = False
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        match node:
+            case ast.Call(func=ast.Attribute(value=owner, attr="_replace"), args=[]):
+                same = [x for x in node.keywords if ast.unparse(x.value) == f"{ast.unparse(owner)}.{x.arg}"]
+                node.keywords = [x for x in node.keywords if x not in same]
+                self.changed |= bool(same)
+                if not node.keywords:
+                    self.changed = True
+                    return owner
+        return node
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
+        self.generic_visit(node)
+        self._copies(node)
+        self._unread(node)
+        node.body = self._block(node.body) or [ast.Pass()]
+        return node
+
+    def visit_Lambda(self, node: ast.Lambda) -> ast.expr:
+        self.generic_visit(node)
+        return node
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        super().generic_visit(node)
+        for name in ("body", "orelse"):
+            block = getattr(node, name, None)
+            if isinstance(block, list) and not isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module):
+                setattr(node, name, self._block(block))
+        return node
+
+    def _block(self, block: list[ast.stmt]) -> list[ast.stmt]:
+        """Statements up to the first that always returns, without assignments of names to themselves."""
+        kept: list[ast.stmt] = []
+        for x in block:
+            if kept and isinstance(kept[-1], ast.Return | ast.Raise):
+                self.changed = True
+                break
+            if isinstance(x, ast.Assign) and ast.unparse(x.targets[0]) == ast.unparse(x.value):
+                self.changed = True
+                continue
+            if isinstance(x, ast.With) and not x.body and all(removable(item.context_expr) for item in x.items):
+                self.changed = True
+                continue
+            kept.append(x)
+        match kept:
+            case [*_, ast.Assign(targets=[ast.Name(name)], value=value) as last, ast.Return(value=ast.Name(other))]:
+                if name == other:
+                    self.changed = True
+                    result = ast.Return(value)
+                    hand_over_comments(last, [result])
+                    return [*kept[:-2], result]
+        return kept
+
+    def _copies(self, node: ast.FunctionDef) -> None:
+        """Use the original of a variable that is only a copy of another."""
+        stored = Counter(x.id for x in ast.walk(node) if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store))
+        stored.update(x.name for x in ast.walk(node) if isinstance(x, ast.FunctionDef) and x is not node)
+        stored.update(x.arg for x in ast.walk(node) if isinstance(x, ast.arg))
+        for x in node.body:
+            match x:
+                case ast.Assign(targets=[ast.Name(name)], value=ast.Name(other)) if name != other:
+                    if stored[name] == 1 and stored[other] <= 1:
+                        for use in ast.walk(node):
+                            if isinstance(use, ast.Name) and use.id == name and isinstance(use.ctx, ast.Load):
+                                use.id = other
+                        self.changed = True
+
+    def _unread(self, node: ast.FunctionDef) -> None:
+        read = loaded(node)
+        gone = _Unread(read)
+        node.body = [y for x in node.body for y in gone.kept(x)]
+        self.changed |= gone.changed
+
+
+class _Unread(ast.NodeTransformer):
+    """Removes assignments to names that are never read, and nested functions that are never mentioned."""
+
+    def __init__(self, read: Counter[str]):
+        self.read, self.changed = read, False
+
+    def kept(self, statement: ast.stmt) -> list[ast.stmt]:
+        """The statement, without what is not needed."""
+        result = self.visit(statement)
+        return [] if result is None else [result]
+
+    def visit_Assign(self, node: ast.Assign) -> Any:
+        match node:
+            case ast.Assign(targets=[ast.Name(name)], value=value) if not self.read[name] and removable(value):
+                self.changed = True
+                return None
+            case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values)):
+                pairs = list(zip(targets, values, strict=False))
+                kept = [(t, v) for t, v in pairs if not self._drop(t, v)]
+                if len(targets) == len(values) and len(kept) < len(pairs):
+                    self.changed = True
+                    return _assignment(node, kept)
+        return node
+
+    def _drop(self, target: ast.expr, value: ast.expr) -> bool:
+        return isinstance(target, ast.Name) and not self.read[target.id] and removable(value)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
+        if not self.read[node.name]:
+            self.changed = True
+            return None
+        return node
+
+    def visit_Lambda(self, node: ast.Lambda) -> Any:
+        return node
+
+
+def _assignment(node: ast.Assign, pairs: list[tuple[ast.expr, ast.expr]]) -> ast.Assign | None:
+    if not pairs:
+        return None
+    if len(pairs) == 1:
+        node.targets, node.value = [pairs[0][0]], pairs[0][1]
+    else:
+        node.targets = [ast.Tuple([t for t, _ in pairs], ast.Store())]
+        node.value = ast.Tuple([v for _, v in pairs], ast.Load())
+    return node
+
+
+class Inlining(ast.NodeTransformer):
+    """Replaces calls of functions that only return an argument, a constant, or another call with the same arguments.
+
+    A function that is called once and only returns an expression becomes that expression; its description, a comment.
+    """
+
+    def __init__(self, analysis: Analysis):
+        self.changed = False
+        self.called = {id(site.call): site.function for site in analysis.sites if not site.first and not site.skipped}
+        self.escaped = analysis.escaped
+        self.top = {id(x.node): x.symbol for x in analysis.program.definitions.values()}
+        self.mentions = sum((loaded(x.node) for x in analysis.program.definitions.values()), Counter())
+        self.said: list[str] = []
+
+    def visit_Lambda(self, node: ast.Lambda) -> ast.expr:
+        return node  # a call in it would become hard to read
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        function: Any = self.called.get(id(node))
+        if id(function) not in self.top or function in self.escaped or function.decorator_list:
+            return node
+        result = _only_result(function)
+        given = _given(function, node)
+        if result is None or given is None:
+            return node
+        if not self._worth_it(result, given):
+            if self.mentions[self.top[id(function)]] > 1 or not _fits(result, given):
+                return node
+            self.said += _first_line(function)
+        self.changed = True
+        return _Substitution(given).visit(clone(result))
+
+    def visit(self, node: ast.AST) -> Any:
+        """Visit a node; comments found while a simple statement is visited go above it."""
+        if not isinstance(node, ast.stmt) or hasattr(node, "body"):
+            return super().visit(node)
+        before, self.said = self.said, []
+        result = super().visit(node)
+        if self.said:
+            node.comments = [*getattr(node, "comments", ()), *self.said]  # type: ignore[attr-defined]
+        self.said = before
+        return result
+
+    def _worth_it(self, result: ast.expr, given: dict[str, ast.expr]) -> bool:
+        if isinstance(result, ast.Name) and result.id in given:
+            return True
+        if not given:
+            return True
+        if isinstance(result, ast.Call) and [ast.unparse(x) for x in result.args] == list(given):
+            return not result.keywords and isinstance(result.func, ast.Name)
+        decided = {name for name, x in given.items() if isinstance(x, ast.Constant)}
+        chosen = isinstance(result, ast.IfExp) and bool(decided & set(loaded(result.test)))
+        return chosen and all(map(simple, given.values()))
+
+
+def _only_result(function: ast.FunctionDef) -> ast.expr | None:
+    body = [x for x in function.body if not (isinstance(x, ast.Expr) and isinstance(x.value, ast.Constant))]
+    return body[0].value if len(body) == 1 and isinstance(body[0], ast.Return) else None
+
+
+def _given(function: ast.FunctionDef, call: ast.Call) -> dict[str, ast.expr] | None:
+    """Parameter -> argument; None if a default, a star or a closure makes it more than that."""
+    names = [x.arg for x in function.args.args]
+    plain = not (function.args.vararg or function.args.kwarg or function.args.kwonlyargs)
+    starred = any(isinstance(x, ast.Starred) for x in call.args)
+    given = dict(zip(names, call.args, strict=False)) | {x.arg or "": x.value for x in call.keywords}
+    return given if plain and not starred and given.keys() == set(names) else None
+
+
+def _first_line(function: ast.FunctionDef) -> list[str]:
+    said = (ast.get_docstring(function) or "").partition("\n")[0].partition("; InputError")[0]
+    return [f"# {said}" if said.endswith(".") else f"# {said}."] if said else []
+
+
+def _fits(result: ast.expr, given: dict[str, ast.expr]) -> bool:
+    """Whether putting arguments in place of parameters repeats no work and confuses no names."""
+    uses = loaded(result)
+    own = {x.arg for x in ast.walk(result) if isinstance(x, ast.arg)}
+    own |= {x.id for x in ast.walk(result) if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store)}
+    names = set().union(*(loaded(x) for x in given.values()))
+    return not own & names and all(simple(x) or uses[name] <= 1 for name, x in given.items())
+
+
+class _Substitution(ast.NodeTransformer):
+    """Puts arguments in the place of parameters."""
+
+    def __init__(self, given: dict[str, ast.expr]):
+        self.given = given
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return clone(self.given[node.id]) if node.id in self.given else node

@@ -1,0 +1,292 @@
+"""Ejected files: they run without this package, give the same numbers, and contain nothing that they do not need."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchback import registry, training
+from benchback.algorithms.ppo import equinox as ppo_equinox
+from benchback.cli import ejecting
+from benchback.errors import InputError
+from benchback.math.jax import returns
+from benchback.tools.eject import eject
+from benchback.training.run import Run
+
+SMALL: dict[str, dict[str, Any]] = {
+    "ppo": {"num_steps": 8, "num_minibatches": 2, "num_epochs": 2},
+    "vpg": {"num_steps": 8, "num_value_steps": 3},
+    "dqn": {"num_steps": 4, "num_updates": 2, "minibatch_size": 8, "learning_starts": 32, "target_every": 32},
+    "td3": {"num_steps": 8, "num_updates": 4, "minibatch_size": 8, "start_steps": 32, "update_after": 32},
+}
+"""Two iterations and a half collect, the others learn."""
+
+Case = tuple[str, str, str, tuple[tuple[str, Any], ...]]
+"""Algorithm, backend, environment and further fields of a run."""
+EAGER = (("mode", "env_jit"),)
+FAST: list[Case] = [
+    ("ppo", "equinox", "gymnax/CartPole-v1", ()),
+    ("ppo", "pytorch", "torch/CartPole-v1", EAGER),
+    ("dqn", "purejax", "gymnax/CartPole-v1", ()),
+    ("td3", "linen", "gymnax/Pendulum-v1", ()),
+]
+EVERY: list[Case] = [
+    (algorithm, backend, registry.ALGORITHMS[algorithm].env, ())
+    for algorithm in registry.ALGORITHMS
+    for backend in registry.BACKENDS
+]
+VARIANTS: list[Case] = [
+    ("ppo", "linen", "gymnax/Pendulum-v1", (("normalise_obs", True), ("anneal", False), ("clip_value", False))),
+    ("ppo", "nnx", "gymnax/Pendulum-v1", (("normalise_reward", True), ("truncation", "terminal"))),
+    ("ppo", "haiku", "gymnax/Pendulum-v1", (("normalise_obs", True), ("normalise_reward", True))),
+    ("ppo", "equinox", "gymnax/Breakout-MinAtar", (("mode", "filter_jit"),)),
+    ("vpg", "equinox", "gymnax/Pendulum-v1", ()),
+    ("dqn", "nnx", "gymnax/CartPole-v1", (("double", True), ("anneal", True))),
+    ("ppo", "purejax", "gymnasium/CartPole-v1", ()),
+    ("ppo", "pytorch", "gymnasium/Pendulum-v1", EAGER),
+    ("ppo", "pytorch", "gymnax/CartPole-v1", EAGER),
+    ("ppo", "pytorch", "torch/CartPole-v1", (("normalise_obs", True),)),
+    ("ppo", "pytorch", "torch/Acrobot-v1", EAGER),
+    ("dqn", "pytorch", "torch/Breakout-MinAtar", EAGER),
+    ("td3", "pytorch", "gymnasium/Pendulum-v1", EAGER),
+]
+
+
+def run_of(case: Case) -> Run:
+    algorithm, backend, env, more = case
+    fields = {"num_envs": 4, "num_iterations": 4, "hidden_sizes": [8, 8], "seed": 3} | SMALL[algorithm] | dict(more)
+    replay = {"replay_capacity": 40} if algorithm in ("dqn", "td3") else {}
+    return Run.from_dict({"algorithm": algorithm, "backend": backend, "env": env} | fields | replay)
+
+
+EJECTING = """
+import json, sys
+from benchback.training.run import Run
+from benchback.tools.eject import eject
+print(json.dumps([eject(Run.from_dict(run), "benchback eject", sources) for run, sources in json.load(sys.stdin)]))
+"""
+
+
+def eject_all(wanted: list[tuple[Case, dict[str, str]]]) -> list[str]:
+    """The files, made in a process without the checks of the tests, with which an analysis takes ten times as long."""
+    asked = json.dumps([(run_of(case).to_dict(), sources) for case, sources in wanted])
+    done = subprocess.run([sys.executable, "-c", EJECTING], input=asked, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@cache
+def fast_files() -> dict[Any, str]:
+    """The files of the fast tests, and those of changed sources."""
+    wanted = {case: (case, {}) for case in FAST} | {name: (FAST[0], sources) for name, sources in CHANGED.items()}
+    return dict(zip(wanted, eject_all(list(wanted.values())), strict=True))
+
+
+@cache
+def ejected(case: Case) -> str:
+    return fast_files()[case] if case in FAST else eject_all([(case, {})])[0]
+
+
+def changed(module: Any, *changes: tuple[str, str]) -> dict[str, str]:
+    """The module's source with passages changed, for `eject`."""
+    text = Path(module.__file__).read_text()
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    return {module.__name__: text}
+
+
+NETWORKS = 'NETWORKS = {"small": ActorCritic, "large": make}\n\n\nclass State(NamedTuple):'
+CHANGED = {
+    "returns": changed(returns, ("gamma * lam)", "gamma * lam * 0.5)")),
+    "networks": changed(
+        ppo_equinox,
+        ("class State(NamedTuple):", NETWORKS),
+        ("model = ActorCritic(", "model = NETWORKS[config.model]("),
+    ),
+}
+"""Sources that differ from those in the tree."""
+
+
+# Runs each file in a process in which this package cannot be imported; stores after two iterations, and resumes.
+CHILD = """
+import importlib, json, sys
+from pathlib import Path
+
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "benchback":
+            raise ImportError(name)
+
+sys.meta_path.insert(0, Refuse())
+folder = Path(sys.argv[1])
+sys.path.insert(0, sys.argv[1])
+results = {}
+for name, resumes in json.loads(sys.argv[2]):
+    module = importlib.import_module(name)
+    stored = folder / f"{name}.safetensors"
+    rows = []
+    for iteration, state, metrics in module.train(module.Config(), 3):
+        rows.append(metrics)
+        if iteration == 2:
+            module.save(stored, state, 2)
+    rest = [row for _, _, row in module.train(module.Config(), 3, stored)] if resumes else None
+    results[name] = {"rows": rows, "resumed": rest}
+print(json.dumps(results))
+"""
+
+
+def run_alone(folder: Path, cases: list[Case], resumes: Callable[[Case], bool]) -> list[dict[str, Any]]:
+    """What each file computes in a process of its own."""
+    names = []
+    for place, case in enumerate(cases):
+        (folder / f"ejected_{place}.py").write_text(ejected(case))
+        names.append((f"ejected_{place}", resumes(case)))
+    command = [sys.executable, "-c", CHILD, str(folder), json.dumps(names)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=os.environ | {"PYTHONPATH": ""})
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    return [found[name] for name, _ in names]
+
+
+def exactly(rows: list[dict[str, float]]) -> list[dict[str, str]]:
+    return [{name: float(x).hex() for name, x in sorted(row.items())} for row in rows]
+
+
+def in_the_tree(case: Case) -> list[dict[str, float]]:
+    return [row for progress in training.train(run_of(case)) for row in progress.rows]
+
+
+def check_same(case: Case, result: dict[str, Any]) -> None:
+    assert exactly(result["rows"]) == exactly(in_the_tree(case))
+    if result["resumed"] is not None:
+        assert exactly(result["resumed"]) == exactly(result["rows"][2:])
+
+
+def test_files_give_the_numbers_of_the_tree_bit_for_bit_without_it(tmp_path: Path) -> None:
+    results = run_alone(tmp_path, FAST, resumes=lambda case: case == FAST[0])
+    for case, result in zip(FAST, results, strict=True):
+        check_same(case, result)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", EVERY + VARIANTS, ids="-".join(("{0[0]}", "{0[1]}", "{0[2]}")).format)
+def test_every_file_gives_the_numbers_of_the_tree(case: Case, tmp_path: Path) -> None:
+    # An environment in Python starts new episodes when it is resumed, and so does a torch run.
+    continues = case[1] != "pytorch" and not case[2].startswith("gymnasium")
+    check_same(case, run_alone(tmp_path, [case], lambda _: continues)[0])
+    check_text(case, tmp_path)
+
+
+def code_lines(text: str) -> int:
+    """Lines that are neither blank, nor comment, nor docstring."""
+    said: set[int] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            said |= set(range(node.lineno, (node.end_lineno or 0) + 1))
+    lines = enumerate(text.splitlines(), 1)
+    return sum(bool(x.strip()) and not x.strip().startswith("#") and i not in said for i, x in lines)
+
+
+def check_text(case: Case, folder: Path) -> None:
+    text = ejected(case)
+    tree = ast.parse(text)
+    header, _, body = text.partition('"""\n\n')
+    assert "Apache-2.0" in header
+    assert "benchback" not in body
+    assert "jaxtyping" not in body
+    modules = {x.module for x in ast.walk(tree) if isinstance(x, ast.ImportFrom)}
+    assert "__future__" not in modules
+    path = folder / "checked.py"
+    path.write_text(text)
+    for words in (["format", "--check"], ["check", "--select", "E,F,W,I,B,UP,RET"]):
+        command = ["ruff", *words, "--isolated", "--line-length", "120", "--target-version", "py311", str(path)]
+        done = subprocess.run([sys.executable, "-m", *command], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert not dead_branches(tree)
+    assert [x.name for x in tree.body if isinstance(x, ast.FunctionDef)][-1] == "main"
+    if case[0] == "ppo":
+        assert code_lines(text) <= 500
+
+
+def dead_branches(tree: ast.AST) -> list[str]:
+    """Conditions whose outcome is written in the file."""
+    tests = [x.test for x in ast.walk(tree) if isinstance(x, ast.If | ast.IfExp | ast.While | ast.Assert)]
+    tests += [x.operand for x in ast.walk(tree) if isinstance(x, ast.UnaryOp) and isinstance(x.op, ast.Not)]
+    compared = [x for x in tests if isinstance(x, ast.Compare)]
+    literal = [x for x in compared if all(isinstance(y, ast.Constant) for y in (x.left, *x.comparators))]
+    return [ast.unparse(x) for x in [*literal, *(x for x in tests if isinstance(x, ast.Constant))]]
+
+
+@pytest.mark.parametrize("case", FAST, ids="-".join(("{0[0]}", "{0[1]}")).format)
+def test_files_are_formatted_and_contain_only_what_they_need(case: Case, tmp_path: Path) -> None:
+    check_text(case, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", FAST, ids="-".join(("{0[0]}", "{0[1]}")).format)
+def test_files_are_typed(case: Case, tmp_path: Path) -> None:
+    path = tmp_path / "checked.py"
+    path.write_text(ejected(case))
+    done = subprocess.run(
+        [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, str(path)], capture_output=True
+    )
+    assert done.returncode == 0, done.stdout.decode()
+
+
+def test_what_changes_in_a_source_changes_in_the_file() -> None:
+    before, after = (set(text.splitlines()) for text in (ejected(FAST[0]), fast_files()["returns"]))
+    assert before - after == {"    decay = jnp.where(done, 0, gamma * lam)"}
+    assert after - before == {"    decay = jnp.where(done, 0, gamma * lam * 0.5)"}
+
+
+def test_a_table_of_networks_is_reduced_to_the_one_that_is_chosen() -> None:
+    assert fast_files()["networks"] == ejected(FAST[0])
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"env": "brax/halfcheetah"}, "env=brax/halfcheetah cannot be ejected"),
+        ({"env": "probe/one-reward"}, "env=probe/"),
+        ({"mode": "eager"}, "mode=eager cannot be ejected; use --mode none or jit"),
+        ({"unit": "chunk"}, "unit=chunk cannot be ejected"),
+        ({"gradients": "reordered"}, "gradients=reordered cannot be ejected"),
+        ({"dtype": "float64"}, "dtype=float64 cannot be ejected"),
+    ],
+)
+def test_what_cannot_be_ejected_is_refused_with_the_remedy(fields: dict[str, Any], words: str) -> None:
+    if fields.get("env", "").startswith("probe"):
+        from benchback import envs
+
+        fields = {"env": f"probe/{envs.PROBES[0]}"}
+    with pytest.raises(InputError, match=words):
+        eject(Run.from_dict({"algorithm": "ppo"} | fields), "benchback eject")
+
+
+def test_the_verb_writes_a_new_file_only_and_tells_how_to_run_it(
+    tmp_path: Path, benchback: Callable[..., subprocess.CompletedProcess]
+) -> None:
+    arguments = ("eject", "vpg", "--backend", "purejax", "--actor-learning-rate", "4e-4", "--out", "mine.py")
+    done = benchback(*arguments)
+    text = (tmp_path / "mine.py").read_text()
+    assert f"    benchback {' '.join(arguments)}\n" in text
+    assert "actor_learning_rate: float = 0.0004" in text
+    shown = done.stdout.splitlines()
+    assert shown[0] == f"mine.py: {len(text.splitlines())} lines"
+    assert [line.split()[1:3] for line in shown[1:]] == [["python", "mine.py"]] * 2
+
+
+def test_no_file_is_overwritten(tmp_path: Path) -> None:
+    out = tmp_path / "mine.py"
+    out.write_text("mine")
+    with pytest.raises(InputError, match=r"exists; choose another name, e.g. .*mine_2.py"):
+        ejecting.eject(["ppo", "--out", str(out)])
+    assert out.read_text() == "mine"
