@@ -3,9 +3,9 @@
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
-from benchback.cli.arguments import parse, value_of
+from benchback.cli.arguments import leading, parse, value_of, with_config
 from benchback.errors import InputError
 
 Config = TypeVar("Config")
@@ -15,7 +15,6 @@ Config = TypeVar("Config")
 class EjectFlags(Generic[Config]):
     """Write one standalone file that trains as a run does and imports nothing of ours.
 
-    Example: benchback eject ppo --backend equinox --env gymnax/CartPole-v1 --out my_ppo.py
     The file contains only what the choice needs; its own flags are the numbers of the algorithm.
     """
 
@@ -29,19 +28,16 @@ class EjectFlags(Generic[Config]):
 def eject(arguments: list[str]) -> int:
     from benchback import registry
     from benchback.tools.eject import eject
-    from benchback.training import run_dir
     from benchback.training.run import Run
 
     command = f"benchback eject {shlex.join(arguments)}"
-    algorithm = registry.DEFAULT_ALGORITHM
-    if arguments and not arguments[0].startswith("-"):
-        algorithm, arguments = arguments[0], arguments[1:]
-    fields: dict[str, Any] = {"algorithm": algorithm}
-    if given := value_of("--config", arguments):
-        fields |= run_dir.read_config(Path(given))
+    named, arguments = leading(arguments)
+    fields = with_config(
+        {"algorithm": registry.DEFAULT_ALGORITHM if named is None else named}, value_of("--config", arguments), named
+    )
     default = EjectFlags(run=Run.from_dict(fields))
     flags_type = EjectFlags[Run[registry.config(fields["algorithm"])]]
-    flags = parse(flags_type, arguments, f"eject {algorithm}", default)
+    flags = parse(flags_type, arguments, f"eject {fields['algorithm']}", default)
     out = flags.out or Path(f"{flags.run.algorithm}.py")
     check_new(out)
     text = eject(flags.run, command)
