@@ -186,6 +186,6 @@ def record_for(cell: Cell, seed: int, shape: Shape, generator: np.random.Generat
     ledger |= {"backend": cell.run["backend"], "mode": cell.run["mode"], "unit": cell.run["unit"], "dtype": "float32"}
     ledger |= {"compiles": 2, "host_syncs_per_call": 1, "transfers_per_call": 0, "matmul_precision": "highest"}
     rows = {"critic": Rows(forward=steps, gradient=10 * steps, final=steps)}
-    ledger |= work_ledger(rows, {"critic": (4, 64, 64, 1)}, skips=cell.run["backend"] != "pytorch")
+    ledger |= work_ledger(rows, {"critic": ((4, 64), (64, 64), (64, 1))}, skips=cell.run["backend"] != "pytorch")
     ledger |= {"members": cell.members, "group": 1} if cell.members > 1 else {}
     return Record(samples, marks, ledger, {"peak_rss_bytes": float(memory.max())})
