@@ -255,4 +255,4 @@ def failing() -> None:
 
 
 NOT_CALLABLE = 3
-gymnasium.register("Parts-v0", Parts, max_episode_steps=5)
+gymnasium.register("Parts-v0", lambda **options: Parts(**options), max_episode_steps=5)

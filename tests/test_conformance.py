@@ -109,7 +109,7 @@ OBSTACLES = known("navix/Navix-Dynamic-Obstacles-6x6-v0", 100, always(0), image=
 PONG = known("envpool/Pong-v5", 27_000, always(0), image=((4, 84, 84), "uint8"))
 
 
-TOLERANCE = dict.fromkeys(("brax/halfcheetah", "brax/reacher", "playground/CheetahRun"), 1e-3)
+TOLERANCE: dict[str, float] = dict.fromkeys(("brax/halfcheetah", "brax/reacher", "playground/CheetahRun"), 1e-3)
 """Of observations against the library's, where they come from differently compiled programs; 1e-5 otherwise."""
 
 

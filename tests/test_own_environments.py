@@ -176,7 +176,7 @@ def test_wrappers_are_those_of_gymnasium() -> None:
         for t, step in enumerate(steps):
             obs, reward, terminated, truncated, _ = env.step(action[t, e])
             np.testing.assert_allclose(step.final_obs[e], np.moveaxis(obs, 0, -1))
-            np.testing.assert_allclose(step.reward[e], reward, rtol=1e-6)
+            np.testing.assert_allclose(step.reward[e], float(reward), rtol=1e-6)
             assert (step.terminated[e], step.truncated[e]) == (terminated, truncated)
             if truncated:
                 obs, _ = env.reset()

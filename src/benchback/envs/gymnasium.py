@@ -204,5 +204,5 @@ def _made(name: str, render_mode: str | None = None) -> Iterator[gymnasium.Env]:
 
 
 def _make(name: str, render_mode: str | None) -> gymnasium.Env:
-    mode = {} if render_mode is None else {"render_mode": render_mode}
+    mode: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
     return gymnasium.make(registered(name), disable_env_checker=True, **mode)

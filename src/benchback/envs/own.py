@@ -19,6 +19,8 @@ from importlib import import_module
 from itertools import combinations
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from benchback.envs.external import Copies
 from benchback.envs.ids import EnvId
 from benchback.envs.interface import Box, Discrete, Env
@@ -169,16 +171,13 @@ def _actions(environment: Any, params: Any, id: EnvId) -> Discrete | Box:
     actions = getattr(environment, "actions", None)
     if isinstance(actions, Discrete | Box):
         return actions
-    space = getattr(environment, "action_space", None)
+    space: Any = getattr(environment, "action_space", None)
     space = space(params) if callable(space) else space
     if hasattr(space, "n"):
-        return Discrete(int(space.n))  # pyright: ignore[reportOptionalMemberAccess]
+        return Discrete(int(space.n))
     if all(hasattr(space, name) for name in ("low", "high", "shape")):
-        import numpy as np
-
-        bounds = (np.broadcast_to(bound, space.shape).ravel().tolist() for bound in (space.low, space.high))  # pyright: ignore[reportOptionalMemberAccess]
-        low, high = map(tuple, bounds)
-        return Box(low, high)
+        low, high = (np.broadcast_to(bound, space.shape).ravel().tolist() for bound in (space.low, space.high))
+        return Box(tuple(low), tuple(high))
     raise InputError(
         f"env={id.base} does not tell its actions; give it an attribute actions, "
         "benchback.envs.interface.Discrete(2) or Box((-1.0,), (1.0,)), or gymnax's action_space"

@@ -1,8 +1,8 @@
 """Modules of a user's own, imported by name: by `--import`, by an environment's id, or through an entry point.
 
-A module is looked for where Python looks, then in the current folder, and last in the folders that the process which
-started this one has passed on: workers get no PYTHONPATH, and must find what the coordinator found. Folders are
-added at the end of the path, so that no file in them hides an installed package.
+A module is looked for where Python looks, then in the current folder, and last where the process which started this one
+looks: workers get no PYTHONPATH, and must find what the coordinator found. Folders are added at the end of the path, so
+that no file in them hides an installed package.
 """
 
 import os
@@ -20,12 +20,12 @@ from typing import Any
 from benchback.errors import InputError
 
 MODULES, FOLDERS = "BENCHBACK_IMPORT", "BENCHBACK_IMPORT_FOLDERS"
-"""Variables by which a process passes on what it has imported, and where it was found."""
+"""Variables by which a process passes on the modules that it has imported, and its path."""
 NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 NOT_THEIRS = ("site-packages", str(Path(__file__).parent), "<frozen")
 """Parts of the paths of files that a user did not write."""
-_imported: dict[str, str] = {}
-"""Module that a user named -> the folder it was found in."""
+_imported: list[str] = []
+"""Modules that a user named, in order."""
 
 
 def import_named(name: Any, told: str = "--import {}") -> ModuleType:
@@ -50,7 +50,8 @@ def import_named(name: Any, told: str = "--import {}") -> ModuleType:
     # Whatever a module of the user's does when it is imported is for the user to mend.
     except Exception as error:
         raise InputError(f"{where}: importing it fails: {cause(error)}; mend it") from None
-    remember(name)
+    if name not in _imported:
+        _imported.append(name)
     return module
 
 
@@ -58,14 +59,6 @@ def import_all(names: Iterable[Any]) -> None:
     """Import the modules of these names, in order."""
     for name in names:
         import_named(name)
-
-
-def remember(name: str) -> None:
-    """Note an imported module, so that processes started from here can find it and import it first."""
-    top = sys.modules[name.partition(".")[0]]
-    folders = getattr(top, "__path__", None)
-    place = Path(next(iter(folders))).parent if folders else Path(top.__file__ or ".").parent
-    _imported[name] = str(place.resolve())
 
 
 def cause(error: BaseException) -> str:
@@ -91,7 +84,7 @@ def variables() -> dict[str, str]:
     """Environment variables that let a process started from here import what this one has."""
     if not _imported:
         return {}
-    return {MODULES: ",".join(_imported), FOLDERS: os.pathsep.join(dict.fromkeys(_imported.values()))}
+    return {MODULES: ",".join(_imported), FOLDERS: os.pathsep.join(map(os.path.abspath, sys.path))}
 
 
 def import_passed_on() -> None:

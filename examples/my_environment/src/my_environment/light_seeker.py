@@ -1,7 +1,7 @@
 """Find the light: a JAX environment of one copy, as gymnax has them. benchback makes as many copies as it needs.
 
-A lamp stands somewhere on a table. The seeker feels how bright it is where it stands and how the brightness changed
-with its last move, and wanders in four directions. Reaching the lamp ends the episode; wandering for too long cuts it.
+A lamp stands somewhere on a table. The seeker feels how bright it is where it stands, and how much brighter it is a
+stride away in each of four directions. Reaching the lamp ends the episode; wandering for too long cuts it.
 """
 
 from typing import Any, NamedTuple
@@ -25,7 +25,6 @@ class State(NamedTuple):
 
     seeker: Any
     lamp: Any
-    brightness: Any
     time: Any
 
 
@@ -37,27 +36,25 @@ class LightSeeker:
     def reset_env(self, key: Any, params: Any) -> tuple[Any, State]:
         """First observation and state of an episode."""
         seeker, lamp = jax.random.uniform(key, (2, 2), minval=-SIZE, maxval=SIZE)
-        state = State(seeker, lamp, self.brightness(seeker, lamp), jnp.zeros((), jnp.int32))
-        return self.observe(state, state.brightness), state
+        state = State(seeker, lamp, jnp.zeros((), jnp.int32))
+        return self.observe(state), state
 
     def step_env(self, key: Any, state: State, action: Any, params: Any) -> tuple[Any, State, Any, Any, dict]:
         """Observation, state, reward, whether the lamp was reached, and an empty dictionary."""
         seeker = jnp.clip(state.seeker + jnp.array(MOVES)[action], -SIZE, SIZE)
-        following = State(seeker, state.lamp, self.brightness(seeker, state.lamp), state.time + 1)
+        following = State(seeker, state.lamp, state.time + 1)
         reached = jnp.linalg.norm(seeker - state.lamp) < NEAR
-        return self.observe(following, state.brightness), following, jnp.where(reached, 1.0, -0.01), reached, {}
+        return self.observe(following), following, jnp.where(reached, 1.0, -0.01), reached, {}
 
     def is_truncated(self, state: State, params: Any) -> Any:
         """Whether time is up."""
         return state.time >= LIMIT
 
-    def brightness(self, seeker: Any, lamp: Any) -> Any:
-        """Brightness at the seeker: it falls with the distance from the lamp."""
-        return 1 / (0.25 + jnp.linalg.norm(seeker - lamp))
-
-    def observe(self, state: State, before: Any) -> Any:
-        """Position, brightness and its change."""
-        return jnp.concatenate([state.seeker, jnp.stack([state.brightness, state.brightness - before])])
+    def observe(self, state: State) -> Any:
+        """Brightness here, and by how much it is brighter a stride away in each direction."""
+        places = state.seeker + jnp.array([(0.0, 0.0), *MOVES])
+        here, *there = 1 / (0.25 + jnp.linalg.norm(places - state.lamp, axis=1))
+        return jnp.stack([here, *(x - here for x in there)])
 
     def render_state(self, state: State, params: Any) -> np.ndarray:
         """A picture for `benchback play`: the lamp yellow, the seeker white."""
