@@ -58,7 +58,7 @@ def test_what_a_module_adds_is_in_the_registry() -> None:
     registry.add_network("mine", {"linen": "my_network.linen"}, package="my_network")
     assert (BACKENDS["mine"], BACKENDS.origin("mine"), BACKENDS.origin("linen")) == (MINE, "my_backend", "benchback")
     assert [list(known)[-1] for known in (ALGORITHMS, BACKENDS, NETWORKS)] == ["mine"] * 3
-    registry.add_backend("mine", MINE, package="my_backend")  # a module may be imported again in another process
+    registry.add_backend("mine", MINE, package="my_backend")  # the same again, as by an entry point and --import
     with pytest.raises(InputError, match="already one of my_backend"):
         registry.add_backend("mine", MINE, package="another")
 
@@ -125,7 +125,7 @@ def test_a_network_that_a_backend_lacks_is_refused_with_those_that_have_it() -> 
 def test_a_network_for_another_purpose_than_it_has_is_refused() -> None:
     config = registry.config("dqn")(network="residual", hidden_sizes=(8, 8), num_envs=2)
     run = Run(config=config, backend="purejax")
-    with pytest.raises(InputError, match=r"needs Q_NETWORK here, and my_network.purejax has none"):
+    with pytest.raises(InputError, match=r"not for this algorithm: my_network.purejax has no Q_NETWORK"):
         build(run)
 
 
@@ -159,6 +159,14 @@ def test_a_wrong_forward_pass_of_a_plug_in_is_caught(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(own, "normalise", lambda x, scale, bias: right(x, scale, bias) * 1.001)
     rows = list(parity.measure("ppo", ["purejax"], ["float32"], ["L0"], mode="jit", network="residual"))
     assert {"log_prob", "value"} <= {row.quantity for row in rows if not row.ok}
+
+
+def test_a_network_whose_module_cannot_be_imported_is_named(tmp_path: Path) -> None:
+    (tmp_path / "plug_lame.py").write_text("import no_such_framework")
+    with on_path(tmp_path):
+        registry.add_network("lame", {"purejax": "plug_lame"}, package="plug_lame")
+        with pytest.raises(InputError, match=r"network=lame of plug_lame cannot be imported: .*no_such_framework"):
+            build(Run(config=replace(TINY, network="lame"), backend="purejax"))
 
 
 # A backend.

@@ -13,10 +13,10 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any, Literal
 
-from benchback import envs, errors, plugins
+from benchback import envs, errors
 from benchback.agent import Agent, Backend, Gradients
 from benchback.errors import InputError, install
-from benchback.plugins import NETWORKS, Merged
+from benchback.plugins import NETWORKS, Merged, absent
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,8 @@ def check_actions(algorithm: str, env: str, kind: str) -> None:
 def check_network(network: str, backend: str) -> None:
     """Raise an InputError unless there is such a network, and it exists for the backend."""
     choose("network", network, NETWORKS)
-    plugins.check_network(network, backend)
+    if network not in NETWORKS.built_in and backend not in NETWORKS[network]:
+        raise absent(network, backend)
 
 
 def backends_of(algorithm: str, network: str = "mlp") -> tuple[str, ...]:

@@ -62,13 +62,12 @@ def forward(subject: Subject) -> Iterator[Deviation]:
     assert tower is not None
     config, kind = small_config(subject)
     agent = subject.agent(config, kind)
-    state = start(agent, SEED)
-    weights = varied(agent.export(state))
-    batch = subject.fetch(agent.rollout(agent.load(state, weights))[1])
-    weights, obs = exact(networks(weights)), batch.obs.reshape(-1, *batch.obs.shape[2:])
+    state = varied(agent.export(start(agent, SEED)))
+    batch = subject.fetch(agent.rollout(start(agent, SEED, state))[1])
+    weights, obs = exact(networks(state)), batch.obs.reshape(-1, *batch.obs.shape[2:])
     actor = "actor" if any(name.startswith("actor/") for name in weights) else "critic"
     output = tower(weights, actor, obs.astype(float))
-    action = subject.greedy(agent, start(agent, SEED, varied(agent.export(start(agent, SEED)))), obs)
+    action = subject.greedy(agent, start(agent, SEED, state), obs)
     yield _greedy(action, output, kind)
     if hasattr(batch, "log_prob"):
         log_prob, _, _ = oracle.policy(weights, output, batch.action.reshape(len(obs), *batch.action.shape[2:]))

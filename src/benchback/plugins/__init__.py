@@ -59,9 +59,10 @@ class Merged(Mapping[str, T]):
 
     def add(self, name: str, record: T, package: str) -> None:
         """Add an entry for this process; InputError if its name is taken or it is no record of this kind."""
-        if self.added.get(name) != (plugin := Plugin(record, package, package)):
-            self._check(name, record, self.installed | self.added)
-            self.added[name] = plugin
+        known = self.plugins.get(name)
+        if known is None or (known.record, known.package) != (record, package):
+            self._check(name, record, self.plugins)
+            self.added[name] = Plugin(record, package, package)
 
     def _check(self, name: str, record: Any, taken: Mapping[str, Plugin[T]]) -> None:
         if not NAME.fullmatch(name):
@@ -111,16 +112,21 @@ class Networks:
     def __getitem__(self, name: str) -> Any:
         if name in self.own:
             return self.own[name]
-        check_network(name, self.backend)
-        module = NETWORKS.get(name, {}).get(self.backend, "")
-        part = getattr(import_module(module), self.part, None) if module else None
+        modules = NETWORKS.get(name, {})
+        if self.backend not in modules:
+            raise absent(name, self.backend)
+        try:
+            part = getattr(import_module(modules[self.backend]), self.part, None)
+        except ImportError as error:
+            whose = f"network={name} of {NETWORKS.origin(name)}"
+            raise InputError(f"{whose} cannot be imported: {error}; install what it needs, or use another") from error
         if part is None:
-            where = f"{module} has none" if module else f"{self.backend} has {', '.join(self.own)}"
-            raise InputError(f"network={name} needs {self.part} here, and {where}; use --network mlp")
+            where = f"{modules[self.backend]} has no {self.part}"
+            raise InputError(f"network={name} is not for this algorithm: {where}; use --network mlp")
         return part
 
 
-def check_network(name: str, backend: str) -> None:
-    """Raise an InputError if the network is a plug-in's that does not exist for the backend."""
-    if name not in NETWORKS.built_in and backend not in (known := NETWORKS[name]):
-        raise InputError(f"network={name} does not exist for {backend}, only for {', '.join(known)}; use --network mlp")
+def absent(name: str, backend: str) -> InputError:
+    """The error that a network does not exist for a backend; it names those that have it."""
+    having = ", ".join(NETWORKS.get(name, {})) or "others"
+    return InputError(f"network={name} does not exist for {backend}, only for {having}; use --network mlp")
