@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from benchback import registry, training
+from benchback import registry
 from benchback.algorithms.ppo import equinox as ppo_equinox
 from benchback.cli import ejecting
 from benchback.errors import InputError
@@ -70,11 +70,20 @@ EJECTING = """
 import json, sys
 from benchback.training.run import Run
 from benchback.tools.eject import eject
-print(json.dumps([eject(Run.from_dict(run), "benchback eject", sources) for run, sources in json.load(sys.stdin)]))
+from benchback.training import train
+
+def made(run, sources):
+    text = eject(run, "benchback eject", sources)
+    return text, None if sources else [row for progress in train(run) for row in progress.rows]
+
+print(json.dumps([made(Run.from_dict(run), sources) for run, sources in json.load(sys.stdin)]))
 """
 
+Made = tuple[str, list[dict[str, float]]]
+"""A file, and what the tree computes."""
 
-def eject_all(wanted: list[tuple[Case, dict[str, str]]]) -> list[str]:
+
+def eject_all(wanted: list[tuple[Case, dict[str, str]]]) -> list[Made]:
     """The files, made in a process without the checks of the tests, with which an analysis takes ten times as long."""
     asked = json.dumps([(run_of(case).to_dict(), sources) for case, sources in wanted])
     done = subprocess.run([sys.executable, "-c", EJECTING], input=asked, capture_output=True, text=True)
@@ -83,15 +92,19 @@ def eject_all(wanted: list[tuple[Case, dict[str, str]]]) -> list[str]:
 
 
 @cache
-def fast_files() -> dict[Any, str]:
+def fast_files() -> dict[Any, Made]:
     """The files of the fast tests, and those of changed sources."""
     wanted = {case: (case, {}) for case in FAST} | {name: (FAST[0], sources) for name, sources in CHANGED.items()}
     return dict(zip(wanted, eject_all(list(wanted.values())), strict=True))
 
 
 @cache
-def ejected(case: Case) -> str:
+def made(case: Case) -> Made:
     return fast_files()[case] if case in FAST else eject_all([(case, {})])[0]
+
+
+def ejected(case: Case) -> str:
+    return made(case)[0]
 
 
 def changed(module: Any, *changes: tuple[str, str]) -> dict[str, str]:
@@ -160,12 +173,8 @@ def exactly(rows: list[dict[str, float]]) -> list[dict[str, str]]:
     return [{name: float(x).hex() for name, x in sorted(row.items())} for row in rows]
 
 
-def in_the_tree(case: Case) -> list[dict[str, float]]:
-    return [row for progress in training.train(run_of(case)) for row in progress.rows]
-
-
 def check_same(case: Case, result: dict[str, Any]) -> None:
-    assert exactly(result["rows"]) == exactly(in_the_tree(case))
+    assert exactly(result["rows"]) == exactly(made(case)[1])
     if result["resumed"] is not None:
         assert exactly(result["resumed"]) == exactly(result["rows"][2:])
 
@@ -242,13 +251,13 @@ def test_files_are_typed(case: Case, tmp_path: Path) -> None:
 
 
 def test_what_changes_in_a_source_changes_in_the_file() -> None:
-    before, after = (set(text.splitlines()) for text in (ejected(FAST[0]), fast_files()["returns"]))
+    before, after = (set(text.splitlines()) for text in (ejected(FAST[0]), fast_files()["returns"][0]))
     assert before - after == {"    decay = jnp.where(done, 0, gamma * lam)"}
     assert after - before == {"    decay = jnp.where(done, 0, gamma * lam * 0.5)"}
 
 
 def test_a_table_of_networks_is_reduced_to_the_one_that_is_chosen() -> None:
-    assert fast_files()["networks"] == ejected(FAST[0])
+    assert fast_files()["networks"][0] == ejected(FAST[0])
 
 
 @pytest.mark.parametrize(

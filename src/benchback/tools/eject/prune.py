@@ -10,7 +10,7 @@ from benchback.tools.eject.knowledge import Site, parameters
 from benchback.tools.eject.link import Program
 from benchback.tools.eject.values import Const, Module
 
-PURE_CALLS = ("time.perf_counter", "eqx.field", "nnx.Variable", "jnp.dtype")
+PURE_CALLS = ("time.perf_counter", "eqx.field", "nnx.Variable", "jax.lax.cond")
 """Calls of libraries that may be left out if nobody needs their result."""
 
 
@@ -19,8 +19,11 @@ def removable(node: ast.expr) -> bool:
     if simple(node) or isinstance(getattr(node, "known", None), Const | Module):
         return True
     match node:
-        case ast.Call(func=func, args=args, keywords=keywords) if ast.unparse(func) in PURE_CALLS:
-            return all(map(removable, (*args, *(x.value for x in keywords))))
+        case ast.Call(func=func, args=args, keywords=keywords):
+            pure = ast.unparse(func).startswith(("jnp.", *PURE_CALLS))
+            if isinstance(func, ast.Attribute) and func.attr == "any":  # of an array
+                pure = removable(func.value)
+            return pure and all(map(removable, (*args, *(x.value for x in keywords))))
         case ast.BinOp(left=left, right=right):
             return removable(left) and removable(right)
         case ast.Tuple(elts=items):
