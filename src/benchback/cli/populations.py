@@ -121,7 +121,8 @@ def print_trained(trained: "Trained", as_json: bool) -> None:
     path = trained.folder.path
     if as_json:
         ended = {"event": "interrupted" if trained.interrupted else "done", "folder": str(path), "members": known.size}
-        ended |= {"diverged": dict(trained.diverged)} | ({"reached": trained.reached} if trained.reached else {})
+        ended |= {"diverged": dict(trained.diverged)}
+        ended |= {} if trained.reached is None else {"reached": trained.reached}
         outcome = {"mean": known.mean(), "std": known.std(), "best": best | {"mean": known.max()}} if known.size else {}
         print(
             json.dumps(ended | {name: jsonable(x) if isinstance(x, dict) else float(x) for name, x in outcome.items()})
