@@ -120,7 +120,7 @@ def test_a_suite_that_is_not_installed_names_its_extra(suite: str, monkeypatch: 
     module, extra = envs.EXTRAS[suite]
     monkeypatch.setattr(sys, "path", [])
     monkeypatch.setattr(sys, "modules", {n: m for n, m in sys.modules.items() if n.partition(".")[0] != module})
-    words = rf"env={id} needs {module}, which is not installed: pip install 'benchback\[{extra}\]'"
+    words = rf"env={id} needs {module}, which is not installed: pip install '\.\[{extra}\]'"
     with pytest.raises(InputError, match=words):
         envs.make(id, 1, "jax")
     with pytest.raises(InputError, match=words):

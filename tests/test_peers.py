@@ -87,7 +87,7 @@ def test_quick_is_short() -> None:
 
 @pytest.mark.parametrize("wrong", [{"blocks": 0}, {"threads": 0}, {"workloads": ["D"]}, {"sides": ["purejaks"]}])
 def test_wrong_choices_name_the_remedy(wrong: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=r"must be (a whole number of )?at least 1|did you mean"):
+    with pytest.raises(InputError, match=r"must be (a whole number of )?at least 1|did you mean|known: A, B, C"):
         study_for(**wrong)
 
 

@@ -131,7 +131,7 @@ def test_files_that_cannot_be_written_are_refused(tmp_path: Path) -> None:
 
 
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InputError, match=r"pygame is needed .* pip install 'benchback\[play\]'"), video.needed("play"):
+    with pytest.raises(InputError, match=r"pygame is needed .* pip install '\.\[play\]'"), video.needed("play"):
         raise ImportError("No module named 'pygame'", name="pygame")
     monkeypatch.setenv("MUJOCO_GL", "egl")
     with pytest.raises(InputError, match="apt-get install libegl1 libegl-mesa0 libgl1-mesa-dri"), gymnasium.drawing():

@@ -446,7 +446,11 @@ WRONG = {
 
 @pytest.mark.parametrize("arguments", WRONG)
 def test_wrong_populations_are_refused_in_one_line(arguments: str, command: Callable, tmp_path: Path) -> None:
-    check_refused(command("train", "ppo", "--backend", "purejax", *SMALL, *arguments.split()), WRONG[arguments])
+    usual = ["--backend", "purejax", *SMALL]
+    starts = [place for place, word in enumerate(usual) if word.startswith("--")]
+    parts = [usual[i:j] for i, j in zip(starts, [*starts[1:], None], strict=True)]
+    kept = [word for part in parts if part[0] not in arguments.split() for word in part]
+    check_refused(command("train", "ppo", *kept, *arguments.split()), WRONG[arguments])
     assert list(tmp_path.iterdir()) == []
 
 

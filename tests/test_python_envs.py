@@ -338,7 +338,7 @@ def test_what_is_not_installed_is_named_with_its_extra(
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ImportError):
         importlib.import_module(module)
-    with pytest.raises(InputError, match=rf"pip install 'benchback\[{extra}\]'"):
+    with pytest.raises(InputError, match=rf"pip install '\.\[{extra}\]'"):
         envs.make(id, 2, "jax")
 
 

@@ -136,7 +136,7 @@ def test_a_tracker_that_fails_leaves_nothing_half_made(tmp_path: Path) -> None:
 def test_a_tracker_that_is_not_installed_names_its_extra(tracker: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [])
     monkeypatch.setattr(sys, "modules", {n: m for n, m in sys.modules.items() if n.partition(".")[0] != tracker})
-    with pytest.raises(InputError, match=rf"pip install 'benchback\[{tracker}\]'"):
+    with pytest.raises(InputError, match=rf"pip install '\.\[{tracker}\]'"):
         feeder.check([tracker], False)
 
 
