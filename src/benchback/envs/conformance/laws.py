@@ -140,8 +140,8 @@ def check_truncation(examined: Examination) -> str:
     together = int((lengths[done] == longest).sum())
     if not step.truncated.any() and longest > 1 and together >= max(FEW, ended / 2):
         raise Broken(
-            f"{together} of {ended} episodes terminated after exactly {longest} steps, none later, whatever was done: "
-            "a time limit must truncate; if they end there by themselves, --limit 0"
+            f"{together} of {ended} episodes terminated after exactly {longest} steps and none later, whatever was "
+            "done: a time limit must truncate; if they end there by themselves, --limit 0"
         )
     return f"{int(step.terminated.sum())} episodes terminated, {int(step.truncated.sum())} truncated"
 
