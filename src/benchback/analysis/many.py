@@ -36,6 +36,7 @@ class Size:
     """Until the end of the first call; None where no block compiled its programs."""
     compile_s: float | None
     peak_bytes: float
+    """Of processes that compiled their programs, if there is one."""
 
     @property
     def agents(self) -> int:
@@ -199,8 +200,11 @@ def _size(cell: Cell, runs: Sequence[SlotRun]) -> Size | None:
     if not blocks:
         return None
     start_s = median(outcome.metrics["cold_start"] for outcome in outcomes)
-    peaks = [run.sampled.peaks["peak_rss_bytes"] for run in runs if run.sampled]
-    return Size(cell, blocks, start_s, compile_s(cell, outcomes, float(np.median(blocks))), float(np.median(peaks)))
+    sampled = [run.sampled for run in runs if run.sampled]
+    # Compiling takes more memory than loading: sizes are compared as far as possible where both compiled.
+    compiled = [each for each in sampled if not each.ledger.get("cached_files_before")] or sampled
+    peak_bytes = float(np.median([each.peaks["peak_rss_bytes"] for each in compiled]))
+    return Size(cell, blocks, start_s, compile_s(cell, outcomes, float(np.median(blocks))), peak_bytes)
 
 
 def steps_of(cell: Cell) -> int:
@@ -258,7 +262,8 @@ def _cost_row(alone: Size | None, size: Size, against: Comparison | None) -> dic
     row = keys(size.cell) | {"count": size.agents, "each_ms": 1e3 * size.each_s, "steps_per_s": size.steps_per_s}
     row |= {"ratio": against.ratio if against else None, "said": comparison_text(against) if against else ""}
     added = stats.per_added_agent(alone.peak_bytes, size.peak_bytes, size.agents) if alone else np.nan
-    row |= {"peak_mb": size.peak_bytes / 1e6, "added_kb": added / 1e3}
+    # What is not more than with one agent vanishes beside the rest of the process, and says nothing.
+    row |= {"peak_mb": size.peak_bytes / 1e6, "added_kb": added / 1e3 if added > 0 else None}
     row |= {"compile_s": size.compile_s, "start_s": size.start_s, "total_s": size.total_s}
     return row | {"blocks": len(size.blocks)}
 

@@ -86,7 +86,8 @@ def _cost() -> Figure:
         "An iteration divided by the number of agents, against the same variant with one agent: Welch's interval of "
         "the blocks, the verdict corrected for the number of comparisons. The start ends with the first call; compile "
         "time is that call without a steady one. Memory is the most that the process held; per added agent it is that "
-        "minus the most with one agent, over the agents added: few agents vanish beside what compiling takes.",
+        "minus the most with one agent, over the agents added. That includes what the larger program of several agents "
+        "takes once, so only large numbers of agents tell.",
         "agents",
         columns | {"blocks": "blocks"},
         one=ONE_WORK,
