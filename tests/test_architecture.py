@@ -169,6 +169,7 @@ def test_names_are_found_in_code_and_not_in_docstrings() -> None:
 def test_registry_tells_what_the_backend_offers(name: str) -> None:
     _, backend = registry.load("ppo", name)
     assert tuple(backend.modes) == registry.BACKENDS[name].modes
+    assert tuple(backend.functional_modes) == registry.BACKENDS[name].populations
     assert tuple(backend.units) == registry.BACKENDS[name].units
     assert registry.BACKENDS[name].best in backend.modes
 

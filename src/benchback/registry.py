@@ -51,6 +51,8 @@ class Spec:
     """Colour in charts: Okabe-Ito palette, contrast at least 3:1 against white and near-black."""
     units: tuple[str, ...] = ("phase", "iteration", "chunk")
     gradients: tuple[Gradients, ...] = ("framework", "reordered")
+    populations: tuple[str, ...] = ("none", "jit")
+    """Modes in which many agents can be one program; none where it is empty."""
 
 
 JIT = ("eager", "none", "jit")
@@ -64,6 +66,7 @@ BACKENDS = {
         "flax",
         "flax",
         "#3a9fd6",
+        populations=("none", "split"),
     ),
     "equinox": Spec(
         "Equinox",
@@ -73,6 +76,7 @@ BACKENDS = {
         "equinox",
         "equinox",
         "#009e73",
+        populations=("none", "filter_jit", "flatten"),
     ),
     "haiku": Spec("Haiku", "jax", JIT, "jit", "haiku", "dm-haiku", "#c78c00"),
     "purejax": Spec("plain JAX", "jax", JIT, "jit", "jax", "jax", "#c2699c"),
@@ -86,6 +90,7 @@ BACKENDS = {
         "#d55e00",
         units=("phase", "iteration"),
         gradients=("framework",),
+        populations=(),
     ),
 }
 
@@ -128,6 +133,19 @@ def check_gradients(backend: str, gradients: Gradients) -> None:
         raise InputError(
             f"gradients={gradients} does not fit {backend}: only products that XLA compiles are reordered; "
             "use --gradients framework"
+        )
+
+
+def check_population(backend: str, mode: str) -> None:
+    """Raise an InputError unless agents of `backend` in this mode can be members of one program."""
+    able = BACKENDS[choose("backend", backend, BACKENDS)].populations
+    if not able:
+        raise InputError(
+            f"backend={backend} trains one agent per program; use members 1, or a backend of the JAX family"
+        )
+    if mode not in able:
+        raise InputError(
+            f"mode={mode} does not fit several members: they are functions of arrays; use {' or '.join(able)}"
         )
 
 

@@ -64,7 +64,7 @@ def _of_cell(name: str, cell: Cell) -> Row:
     identity = {"cell": name, "group": cell.group, "variant": cell.variant}
     run = {field: _flat(cell.run.get(field)) for field in OF_RUN}
     run |= {"gradients": cell.gradients} if cell.kind == "training" else {}
-    how = {"timing": cell.timing, "threads": cell.threads, "device": cell.device}
+    how = {"timing": cell.timing, "threads": cell.threads, "device": cell.device, "members": cell.members}
     return identity | run | how | {"twin": cell.twin}
 
 

@@ -21,9 +21,7 @@ from benchback.measure.store import Store
 class Board:
     """Runs done of total, current run, time left with its spread, noise and failures; idle while a run lasts."""
 
-    def __init__(
-        self, store: Store, as_json: bool, describe: Callable[[Cell], str] = lambda cell: cell.variant
-    ) -> None:
+    def __init__(self, store: Store, as_json: bool, describe: Callable[[Cell], str] = lambda cell: cell.name) -> None:
         self.store, self.as_json, self.failures, self.describe = store, as_json, 0, describe
         self.took: dict[str, list[float]] = {}
         for slot, _, attempt in stored_attempts(store):
@@ -81,9 +79,7 @@ class Board:
 
 
 @contextmanager
-def watching(
-    store: Store, as_json: bool, describe: Callable[[Cell], str] = lambda cell: cell.variant
-) -> Iterator[Hooks]:
+def watching(store: Store, as_json: bool, describe: Callable[[Cell], str] = lambda cell: cell.name) -> Iterator[Hooks]:
     """Hooks whose board is on screen while the context lasts; cells are named by `describe`."""
     board = Board(store, as_json, describe)
     with board.bar:

@@ -102,7 +102,7 @@ def print_plan(study: Study, cells: Sequence[Cell], slots: Sequence[Slot], cost:
         print(json.dumps(found | {"minimum_detectable_effect": effect}, indent=2))
         return
     rows = [
-        (str(e.index), e.label, e.cell.run["env"], e.cell.variant, e.cell.run["model"], e.cell.timing)
+        (str(e.index), e.label, e.cell.run["env"], e.cell.name, e.cell.run["model"], e.cell.timing)
         for e in study.entries
     ]
     Console().print(table(study.name, ("index", "label", "env", "variant", "model", "timing"), rows))

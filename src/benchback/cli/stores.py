@@ -113,7 +113,14 @@ def print_runs(store: Store, as_json: bool) -> None:
 
     rows = [
         {"slot": a.slot, "attempt": a.number, "variant": cell.variant, "outcome": a.outcome, "env": cell.run["env"]}
-        | {"duration_s": a.duration_s, "tags": a.tags, "detail": a.detail, "started_at": a.started_at}
+        | {
+            "agents": cell.members,
+            "name": cell.name,
+            "duration_s": a.duration_s,
+            "tags": a.tags,
+            "detail": a.detail,
+            "started_at": a.started_at,
+        }
         for _, cell, a in stored_attempts(store)
     ]
     if as_json:
@@ -125,7 +132,7 @@ def print_runs(store: Store, as_json: bool) -> None:
             r["slot"],
             str(r["attempt"]),
             r["env"],
-            r["variant"],
+            r["name"],
             r["outcome"],
             f"{r['duration_s']:.1f}",
             " ".join(r["tags"]),

@@ -57,6 +57,10 @@ SIMULATED = {"brax": (60.0, 2e-4), "playground": (60.0, 2.5e-4)}
 """Suite -> seconds to compile its simulation, and per step of one environment, a cheetah's."""
 
 
+MEMBERS_COMPILE = 1.4
+"""Seconds to compile a population, relative to one agent: its loop over groups, and the start of its members."""
+MEMBER_START_S = 1e-3
+"""Seconds to initialise another member."""
 CACHED_S = 3.0
 """Seconds to load compiled programs instead of compiling them."""
 
@@ -67,13 +71,14 @@ def seconds_per_run(cell: Cell) -> float:
 
 
 def start_seconds(cell: Cell) -> float:
-    """Seconds until a program runs for the first time: imports and compilation."""
+    """Seconds until a program runs for the first time: imports, compilation, and the first states of its members."""
     suite = cell.run["env"].partition("/")[0]
-    return START_S + _mode(cell).compile_s + SIMULATED.get(suite, (0.0, 0.0))[0]
+    compile_s = _mode(cell).compile_s * (MEMBERS_COMPILE if cell.members > 1 else 1.0)
+    return START_S + compile_s + SIMULATED.get(suite, (0.0, 0.0))[0] + (cell.members - 1) * MEMBER_START_S
 
 
 def iteration_seconds(cell: Cell) -> float:
-    """Seconds of an iteration: matrix products, the environment, and overhead per step and gradient step."""
+    """Seconds of an iteration of all members: matrix products, the environment, overhead per step and gradient step."""
     run, mode = cell.run, _mode(cell)
     config = Run.from_dict(dict(run)).config
     suite = run["env"].partition("/")[0]
@@ -81,11 +86,11 @@ def iteration_seconds(cell: Cell) -> float:
     simulation_s = SIMULATED.get(suite, (0.0, 0.0))[1]
     crossing_s = CROSSING_S + COPY_S[suite] * config.num_envs if suite in COPY_S else 0.0
     steps_s = config.batch_size / config.num_envs * (mode.step_s + crossing_s) + config.batch_size * simulation_s
-    return products_s + steps_s + config.updates_per_iteration * mode.gradient_s
+    return cell.members * (products_s + steps_s + config.updates_per_iteration * mode.gradient_s)
 
 
 def iteration_flops(cell: Cell) -> float:
-    """Floating-point operations of the matrix products of an iteration, of two networks such as actor and critic."""
+    """Floating-point operations of the matrix products of an agent's iteration, of two networks: actor and critic."""
     config = Run.from_dict(dict(cell.run)).config
     width = [OBSERVATION.get(cell.run["env"].partition("/")[2], 6), *config.hidden, 2]
     weights = 2 * sum(a * b for a, b in pairwise(width))

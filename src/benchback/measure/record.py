@@ -43,17 +43,18 @@ class Cell:
     timing: Timing = "async"
     threads: int = 1
     device: str = "cpu"
+    members: int = 1
+    """Agents trained in one program."""
     twin: bool = False
     """A second copy of a cell: the A/A pair that every campaign carries."""
     kind: Kind = "training"
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-able; a training does not name its kind, as in stores from before there were others."""
+        """JSON-able; a training of one agent names neither its kind nor its members, as in stores from before."""
         # A field that stores once had: without it their cells would have other ids.
         division = "idiomatic" if self.kind == "peer" else "matched"
-        return {name: x for name, x in asdict(self).items() if (name, x) != ("kind", "training")} | {
-            "division": division
-        }
+        unnamed = (("kind", "training"), ("members", 1))
+        return {name: x for name, x in asdict(self).items() if (name, x) not in unnamed} | {"division": division}
 
     @cached_property
     def id(self) -> str:
@@ -86,11 +87,18 @@ class Cell:
 
     @property
     def proof(self) -> str:
-        """What parity is proven for, e.g. `ppo/linen/jit/phase/mlp/float32/framework`; of a chunk any length."""
+        """What parity is proven for, e.g. `ppo/linen/jit/phase/mlp/float32/framework`; of a chunk any length.
+
+        That of several members, whatever their number, ends in `/population`.
+        """
         run = self.run
-        return "/".join(
-            (run["algorithm"], run["backend"], run["mode"], run["unit"], "mlp", run["dtype"], self.gradients)
-        )
+        parts = (run["algorithm"], run["backend"], run["mode"], run["unit"], "mlp", run["dtype"], self.gradients)
+        return "/".join((*parts, "population") if self.members > 1 else parts)
+
+    @property
+    def name(self) -> str:
+        """The variant, with the number of agents where there are several: `linen/jit/iteration, 64 agents`."""
+        return self.variant + (f", {self.members} agents" if self.members > 1 else "")
 
     @cached_property
     def gradients(self) -> str:

@@ -213,7 +213,7 @@ class Legs:
         """A process that has begun to start; the first of a relay writes the weights, the others load them."""
         relay = self.relay
         self.check_memory()
-        relay.show(f"{cell.variant} starts")
+        relay.show(f"{cell.name} starts")
         first = not self.runners
         listener = stack.enter_context(_process(relay, cell, lane))
         runner = self.runners[cell.id] = Runner(cell, listener, 1, 0.0, 0.0, time.monotonic())

@@ -16,8 +16,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from benchback.agent import start
 from benchback.measure.record import Record
-from benchback.measure.worker import Job, SharedWeights, Training, die_with, network_arrays
+from benchback.measure.worker import Job, SharedWeights, Training, die_with, network_arrays, with_shared
 
 
 def main() -> None:
@@ -55,7 +56,8 @@ class Runner:
         """
         longer = replace(job.cell, run={**job.cell.run, "num_iterations": num_iterations})
         self.training = Training(replace(job, cell=longer), weights)
-        self.weights = digest_of(network_arrays(self.training.agent.export(self.training.state)))
+        self.shared = replace(weights, writes=False)
+        self.weights = digest_of(network_arrays(self.training.program.weights(self.training.state)))
         self.warm_s = self.training.call(iterations // self.training.run.length, round=0, position=0)
         self.iteration = 0
         self.count(len(self.warm_s))
@@ -63,7 +65,9 @@ class Runner:
         self.ledger = self.training.ledger() | {"weights": self.weights, "protocol": "relay"}
         self.ledger["calls"] = job.cell.run["num_iterations"] // self.training.run.length
         self.warm = iterations
-        self.checkpoint = self.training.agent.export(self.training.state)
+        # A copy of a population would count as its memory: it begins anew instead.
+        several = self.training.program.members > 1
+        self.checkpoint = None if several else self.training.agent.export(self.training.state)
         self.resting_s = self.resting_cpu_s = 0.0
         self.rest()
 
@@ -79,12 +83,23 @@ class Runner:
         self.resting_cpu_s += time.process_time() - self.rested[1]
         training = self.training
         if self.iteration + calls * training.run.length > training.run.config.num_iterations:
-            training.state = training.agent.load(training.state, self.checkpoint)
-            self.iteration = self.warm
+            self.begin_again()
         seconds = sum(training.call(calls, round=round, position=position))
         self.count(calls)
         self.rest()
         return seconds
+
+    def begin_again(self) -> None:
+        """Go back to where the training was warm."""
+        training = self.training
+        if self.checkpoint is None:
+            training.state = None  # two populations at a time would count as memory
+            training.state = start(training.agent, training.run.seed)
+            training.state = with_shared(training.program, training.state, self.shared)
+            training.skip(self.warm // training.run.length)
+        else:
+            training.state = training.agent.load(training.state, self.checkpoint)
+        self.iteration = self.warm
 
     def count(self, calls: int) -> None:
         """Note how many iterations of the training are done after each of these calls."""

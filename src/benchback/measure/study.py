@@ -35,7 +35,7 @@ FEWEST_ITERATIONS = 3
 """Fewest iterations of a scaled run: one that compiles, and two to see that the next does not."""
 MOST_BYTES = 32 * 1024
 """Largest size of a YAML study."""
-SETTINGS = ("timing", "threads", "device")
+SETTINGS = ("timing", "threads", "device", "members")
 """Fields of a cell that are not fields of its run; axes and `fixed` may set them too."""
 FOLDER = Path(__file__).parent / "studies"
 
@@ -52,6 +52,8 @@ class Product:
     """Fields that all entries share."""
     devices: tuple[str, ...] = get_args(Device)
     """Devices on which this part of the study exists; it is left out elsewhere."""
+    last: bool = False
+    """Measure it after all others, and only if the budget leaves time for it."""
 
     def __len__(self) -> int:
         return math.prod(len(values) for values in self.axes.values())
@@ -138,6 +140,13 @@ class Study:
     def cells(self) -> tuple[Cell, ...]:
         """The distinct cells, in order of first mention: entries of two labels may share one."""
         return tuple({entry.cell.id: entry.cell for entry in self.entries}.values())
+
+    @cached_property
+    def last(self) -> frozenset[str]:
+        """Groups that are measured after all others: those of which every entry says so."""
+        late = {part.label for part in self.products if part.last}
+        sooner = {entry.cell.group for entry in self.entries if entry.label not in late}
+        return frozenset(entry.cell.group for entry in self.entries) - sooner
 
     @property
     def id(self) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from benchback import registry
+from benchback.envs.names import EXTERNAL
 from benchback.errors import InputError
 from benchback.measure.record import Kind, Timing
 
@@ -33,6 +34,7 @@ def check_cell(settings: Mapping[str, Any], row: Mapping[str, Any], published: A
     threads = settings["threads"]
     if type(threads) is not int or threads < 1:
         raise InputError(f"threads={threads} must be a whole number of at least 1")
+    _check_members(settings.get("members", 1), row)
     if "seed" in row:
         raise InputError("seed is not for a study to choose: each block has its own, shared by all that it compares")
     if row.get("mode") == "cudagraphs" and settings["device"] != "gpu":
@@ -41,6 +43,25 @@ def check_cell(settings: Mapping[str, Any], row: Mapping[str, Any], published: A
         raise InputError(f"published={published!r} must be a mapping of names to words")
     for name, word in published.items():
         check_text(f"published {name}", word, LONGEST_LABEL)
+
+
+def _check_members(members: Any, row: Mapping[str, Any]) -> None:
+    """Refuse several agents where they cannot be one program."""
+    if type(members) is not int or members < 1:
+        raise InputError(f"members={shown(members)} must be a whole number of at least 1")
+    if members == 1:
+        return
+    backend = str(row.get("backend", registry.DEFAULT_BACKEND))
+    mode, best = (
+        str(row.get("mode", "best")),
+        registry.BACKENDS[registry.choose("backend", backend, registry.BACKENDS)].best,
+    )
+    registry.check_population(backend, best if mode == "best" else mode)
+    suite = str(row.get("env", "")).partition("/")[0]
+    if suite in EXTERNAL:
+        raise InputError(
+            f"members={members} need an environment inside the program, and {suite} runs in Python; use gymnax"
+        )
 
 
 def check_settings(study: "Study") -> None:
@@ -75,6 +96,11 @@ def check_products(study: "Study") -> None:
         for axis, values in part.axes.items():
             if not len(values):
                 raise InputError(f"study {study.name}, product {number} is empty: axis {axis} has no values; give one")
+    late, sooner = ({part.label for part in study.products if part.last is last} for last in (True, False))
+    if both := sorted(late & sooner):
+        raise InputError(
+            f"label={shown(both[0])} is of products with last and without; give those with last another label"
+        )
     count = sum(len(part) for part in study.products if study.device in part.devices)
     if not count:
         raise InputError(f"study {study.name} has no configurations on device={study.device}; give a product with axes")
@@ -92,7 +118,7 @@ def check_duplicates(entries: Sequence["Entry"]) -> None:
         first = seen.setdefault((entry.label, entry.cell.id), entry)
         if first is not entry:
             raise InputError(
-                f"configurations {first.index} and {entry.index} ({entry.label}, {entry.cell.variant}) are the same; "
+                f"configurations {first.index} and {entry.index} ({entry.label}, {entry.cell.name}) are the same; "
                 "remove one, or more blocks repeat it"
             )
 

@@ -14,9 +14,12 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchback.measure.record import Cell, Record
+
+if TYPE_CHECKING:
+    from benchback.measure.program import Program
 
 MOST_LATE = 0.2
 """Share of the pieces of a training after which reading its results may be late."""
@@ -84,6 +87,7 @@ class Training:
         """Build it, up to its initial state, with the networks that it shares with others, if any."""
         from benchback import registry
         from benchback.agent import start
+        from benchback.measure.program import build
         from benchback.runs import Run, environment
 
         self.job, self.marks, self.samples = job, {}, {}
@@ -95,12 +99,12 @@ class Training:
         self.mark("imported")
         self.env = environment(run, run.config.num_envs)
         self.mark("env_built")
-        agent = make(run.config, self.env)
-        self.agent = registry.execute(agent, self.backend, run.compile_mode, run.unit, run.length)
+        self.program = build(make(run.config, self.env), self.backend, run, job.cell.members)
+        self.agent = self.program.agent
         self.mark("built")
         self.state = start(self.agent, run.seed)
         if weights is not None:
-            self.state = with_shared(self.agent, self.state, weights)
+            self.state = with_shared(self.program, self.state, weights)
         self.mark("initialised")
         self.compiled_before, self.crossed = self.backend.compiles(), [crossings(self.env)]
 
@@ -125,12 +129,20 @@ class Training:
             clock.check_finished(self.backend, metrics[-1], tape)
         except clock.Unsynchronised as late:
             self.late.append(late)
-        found = asdict(tape) | per_call(self.backend.fetch(metrics))
+        found = asdict(tape) | per_call([self.program.per_agent(each) for each in self.backend.fetch(metrics)])
         found |= {name: [place] * calls for name, place in places.items()}
         for name, values in found.items():
             self.samples.setdefault(name, []).extend(values)
         self.pieces += 1
         return tape.total_s
+
+    def skip(self, calls: int) -> None:
+        """Call the program without measuring."""
+        from benchback.training import advance
+
+        for _ in range(calls):
+            self.state, metrics = advance(self.agent, self.state)
+            self.backend.block(metrics)
 
     def record(self) -> Record:
         """What was measured so far; raises Unsynchronised if results were late after more than every fifth piece.
@@ -150,8 +162,9 @@ class Training:
         run, totals = self.run, self.samples["total_s"]
         return {
             **execution(self.job),
-            **learning(self.agent.export(self.state), run),
-            "env_steps_per_call": run.config.batch_size * run.length,
+            **({"members": self.program.members, "group": self.program.group} if self.program.members > 1 else {}),
+            **learning(self.program.weights(self.state), run),
+            "env_steps_per_call": run.config.batch_size * run.length * self.program.members,
             "iterations_per_call": run.length,
             "calls": len(totals),
             "compiles_to_initialise": self.compiled_before,
@@ -174,19 +187,20 @@ class SharedWeights:
     """Whether this training writes the file; the others load it, and wait for it if need be."""
 
 
-def with_shared(agent: Any, state: Any, weights: SharedWeights) -> Any:
-    """The state with the shared networks; of the training that writes them, its own."""
+def with_shared(program: "Program", state: Any, weights: SharedWeights) -> Any:
+    """The initial state with the shared networks; of the training that writes them, those of its first agent."""
     from safetensors.numpy import load_file
 
     from benchback.training.checkpoint import replacing
 
     if weights.writes:
         with replacing(weights.file) as draft:
-            write_networks(draft, agent.export(state))
-        return state
+            write_networks(draft, program.weights(state))
+        if program.members == 1:
+            return state
     while not weights.file.exists():  # its writer is starting; if it fails, this process is ended
         time.sleep(POLL_S)
-    return agent.load(state, load_file(weights.file))
+    return program.load(state, load_file(weights.file))
 
 
 def write_networks(file: Path, weights: Mapping[str, Any]) -> None:
@@ -219,7 +233,7 @@ def execution(job: Job) -> dict[str, Any]:
 
 
 def learning(weights: dict[str, Any], run: Any) -> dict[str, Any]:
-    """Ledger of the learning: number of parameters and of optimiser steps, and the networks' work in an iteration."""
+    """Ledger of the learning of one agent: parameters, optimiser steps, and the networks' work in an iteration."""
     from benchback.agent import networks
     from benchback.measure.flops import layer_sizes, work_ledger
 

@@ -82,6 +82,18 @@ def replace_member(agent: Agent, state: State, index: int, one: State) -> State:
     return combine(counters, jax.tree.map(lambda x, y: x.at[index].set(y), members, new))
 
 
+def with_networks(agent: Agent, state: State, one: State) -> State:
+    """The population with the online and target networks of a single state in every member; all else stays."""
+    counters, members = partition(agent, state)
+    _, new = partition(agent, one)
+
+    def put(path: tuple[Any, ...], old: Array, x: Array) -> Array:
+        shared = role_of(agent, path) in (Role.NETWORK, Role.TARGET)
+        return jnp.broadcast_to(x, old.shape) if shared else old
+
+    return combine(counters, jax.tree_util.tree_map_with_path(put, members, new))
+
+
 def partition(agent: Agent, state: State) -> tuple[State, State]:
     """Counters and everything else, each with None in place of the other."""
     leaves, structure = jax.tree_util.tree_flatten_with_path(state)

@@ -1,0 +1,70 @@
+"""The program that a worker calls: one agent, or a population of agents that start with the same networks.
+
+Importing this imports no framework; building a program does.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from benchback import registry
+from benchback.agent import Agent, Backend, State, Weights
+from benchback.runs import Run
+
+
+@dataclass(frozen=True)
+class Program:
+    """An agent as it is called, and how the state of one agent is read and written."""
+
+    agent: Agent
+    members: int = 1
+    group: int = 1
+    """Members that run side by side."""
+    single: Agent | None = None
+    """The functions of one member; None where there is only one."""
+
+    def load(self, state: State, networks: Weights) -> State:
+        """An initial state with the given networks in every member; members then differ by their keys."""
+        if self.single is None:
+            return self.agent.load(state, networks)
+        from benchback.population.members import member, with_networks
+
+        # One by one, a thousand members would take longer to load than to compile.
+        return with_networks(self.agent, state, self.single.load(member(self.agent, state, 0), networks))
+
+    def weights(self, state: State) -> Weights:
+        """The weights of one agent, of several those of the first."""
+        if self.single is None:
+            return self.agent.export(state)
+        from benchback.population.members import member
+
+        return self.single.export(member(self.agent, state, 0))
+
+    def per_agent(self, metrics: Mapping[str, Any]) -> dict[str, Any]:
+        """The metrics of a call as those of one agent: of several their means."""
+        if self.single is None:
+            return dict(metrics)
+        return {name: mean_of_members(name, np.asarray(x, float)) for name, x in metrics.items()}
+
+
+def build(agent: Agent, backend: Backend, run: Run, members: int) -> Program:
+    """The agent, or so many members of it in groups that fit the processor's cache, as the run executes it."""
+    if members == 1:
+        return Program(registry.execute(agent, backend, run.compile_mode, run.unit, run.length))
+    from benchback.population.groups import likely_group
+    from benchback.population.members import execute, view
+    from benchback.population.memory import check_memory
+
+    group = likely_group(agent, backend, members).group
+    check_memory(agent, backend, unit=run.unit, size=members, group=group)
+    many = execute(agent, backend, run.compile_mode, run.unit, run.length, size=members, group=group)
+    return Program(many, members, group, view(agent, backend))
+
+
+def mean_of_members(metric: str, values: np.ndarray) -> np.ndarray:
+    """The mean over the first axis. A member in which no episode ended has no return, and is left out of it."""
+    known = ~np.isnan(values) if metric.startswith("episode_") else np.ones(values.shape, bool)
+    count = known.sum(0)
+    return np.where(count > 0, np.where(known, values, 0.0).sum(0) / np.maximum(count, 1), np.nan)
