@@ -16,6 +16,8 @@ from benchback.registry import BACKENDS
 
 LEVELS = ("L0", "L1", "L2", "L3")
 """Levels checked: from the forward pass to whole iterations against the oracle."""
+SEVERAL = "/population"
+"""End of the proof of several agents: that they compute what one computes alone, which has a proof of its own."""
 CODE = ("code", "python", "cpu")
 """Parts of a fingerprint, besides the versions, on which the numbers depend."""
 TIMEOUT_S = 1800.0
@@ -28,18 +30,32 @@ def verdicts(
     tick: Tick = lambda: True,
     cache: Path | None = None,
 ) -> dict[str, str]:
-    """Proof (see `Cell.proof`) -> `pass` or why not; measured once for each state of code, versions and processor."""
+    """Proof (see `Cell.proof`) -> `pass` or why not; measured once for each state of code, versions and processor.
+
+    Several agents pass if they compute what one computes alone, and that one passes.
+    """
     relevant = {name: x for name, x in fingerprint.items() if name in CODE or name.startswith("version ")}
     file = (cache or machine.cache_folder("parity")) / f"{digest([LEVELS, relevant])}.json"
     wanted = sorted(set(proofs))
     known = _remembered(file)
-    missing = [proof for proof in wanted if proof not in known]
+    missing = sorted({part for proof in wanted for part in parts_of(proof)} - known.keys())
     found = measure(missing, tick) if missing else {}
     passed = {proof: verdict for proof, verdict in found.items() if verdict == "pass"}
     if passed:
         # A failure may be a passing fault of the machine; only passes are cached.
         machine.keep(file, json.dumps(known | passed))
-    return {proof: (known | found).get(proof, "not measured") for proof in wanted}
+    return {proof: _verdict(proof, known | found) for proof in wanted}
+
+
+def parts_of(proof: str) -> tuple[str, ...]:
+    """What has to be measured for a proof: that of one agent, and then that of several."""
+    return (proof.removesuffix(SEVERAL), proof) if proof.endswith(SEVERAL) else (proof,)
+
+
+def _verdict(proof: str, measured: Mapping[str, str]) -> str:
+    """The first of its parts that did not pass; else a pass."""
+    found = [measured.get(part, "not measured") for part in parts_of(proof)]
+    return next((verdict for verdict in found if verdict != "pass"), "pass")
 
 
 def _remembered(file: Path) -> dict[str, str]:

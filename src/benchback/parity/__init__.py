@@ -8,12 +8,13 @@
   population against the same runs alone; and torch against the JAX family, given the same noise and the same rows.
 
 `measure` runs L0 to L3 on all cases in mode `none`, and L4 carries their result over to the others. `prove` runs L0
-to L3 in the mode and unit of a cell that is timed, compiled as it will be timed, on the cases that share its programs.
+to L3 in the mode and unit of a cell that is timed, compiled as it will be timed, on the cases that share its programs;
+of a cell with several agents also that its members compute what the agent alone computes.
 `oracle.py` is the independent reference, `cases.py` has the test cases, `tolerance.py` the largest deviations allowed.
 Importing this package imports no framework; `measure` and `prove` do. Each algorithm has a folder of its own.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
@@ -22,6 +23,7 @@ from benchback.agent import Gradients
 from benchback.parity.tolerance import TOLERANCE
 
 if TYPE_CHECKING:
+    from benchback.parity.deviation import Deviation
     from benchback.parity.subject import Subject
 
 LEVELS = ("L0", "L1", "L2", "L3", "L4")
@@ -70,22 +72,36 @@ def measure(
 
 
 def prove(proof: str) -> Iterator[Row]:
-    """Deviations of a cell's program: `proof` is algorithm/backend/mode/unit/network/dtype/gradients."""
+    """Deviations of a cell's program: `proof` is algorithm/backend/mode/unit/network/dtype/gradients.
+
+    One that ends in `/population` is of the part of L4 that is about members of a population in this mode and unit:
+    each is compared with the same run alone. What the agent alone computes is the proof without that ending.
+    """
     from benchback.parity.subject import Subject
 
-    algorithm, backend, mode, unit, _, dtype, gradients = proof.split("/")
+    algorithm, backend, mode, unit, _, dtype, gradients, *several = proof.split("/")
     subject = Subject(algorithm, backend, dtype, {}, mode, unit, cast(Gradients, gradients), thorough=False)
-    yield from _rows(subject, PROVEN, optimised=True)
+    if several:
+        members = import_module(f"benchback.parity.{algorithm}.levels").members
+        yield from _level(subject, "L4", members, optimised=True)
+    else:
+        yield from _rows(subject, PROVEN, optimised=True)
 
 
 def _rows(subject: "Subject", levels: Sequence[str], *, optimised: bool) -> Iterator[Row]:
-    from benchback.parity.subject import computing
-
     levels_of = import_module(f"benchback.parity.{subject.algorithm}.levels").LEVELS
     for level in levels:
-        # Collected before yielding: code between two yields would run in the caller's precision.
-        with computing(subject.dtype, optimised=optimised):
-            found = list(levels_of[level](subject))
-        for quantity, deviation in found:
-            allowed = TOLERANCE[subject.dtype][level][quantity.partition("/")[0]]
-            yield Row(subject.algorithm, subject.backend, level, quantity, subject.dtype, deviation, allowed)
+        yield from _level(subject, level, levels_of[level], optimised=optimised)
+
+
+def _level(
+    subject: "Subject", level: str, deviations: "Callable[[Subject], Iterable[Deviation]]", *, optimised: bool
+) -> Iterator[Row]:
+    from benchback.parity.subject import computing
+
+    # Collected before yielding: code between two yields would run in the caller's precision.
+    with computing(subject.dtype, optimised=optimised):
+        found = list(deviations(subject))
+    for quantity, deviation in found:
+        allowed = TOLERANCE[subject.dtype][level][quantity.partition("/")[0]]
+        yield Row(subject.algorithm, subject.backend, level, quantity, subject.dtype, deviation, allowed)

@@ -57,25 +57,36 @@ def executions(
         yield from population(subject, config, kind)
 
 
-def population(subject: Subject, config: Any, kind: Literal["discrete", "box"] = "discrete") -> Iterator[Deviation]:
-    """Deviations of members, each with its own seed and floats, from the same runs alone in mode `none`."""
-    agent, (mode, unit) = subject.plain(config, kind), best(subject.spec)
+def population(
+    subject: Subject,
+    config: Any,
+    kind: Literal["discrete", "box"] = "discrete",
+    execution: tuple[str, str] | None = None,
+) -> Iterator[Deviation]:
+    """Deviations of members, each with its own seed and floats, from the same runs alone in mode `none`.
+
+    `execution` is the mode and the unit of the population, by default the best.
+    """
+    agent, (mode, unit) = subject.plain(config, kind), execution or best(subject.spec)
     hyper = [jax.tree.map(lambda x, i=i: x * (1 - i / 16), agent.hyper) for i in range(NUM_MEMBERS)]
-    outcomes = _members(subject, agent, jax.tree.map(lambda *x: np.array(x), *hyper))
+    many = members.execute(agent, subject.framework, mode, unit, NUM_ITERATIONS, size=NUM_MEMBERS, group=GROUP)
+    outcomes = _members(subject, agent, many, jax.tree.map(lambda *x: np.array(x), *hyper))
     alone = [_trained(subject, replace(agent, hyper=own), SEED + i) for i, own in enumerate(hyper)]
     for quantity, off in deviation.worst(d for pair in zip(outcomes, alone, strict=True) for d in _differences(*pair)):
         yield f"{quantity}/{mode}/{unit}/population", off
 
 
-def _members(subject: Subject, agent: Agent, hyper: Any) -> list[Outcome]:
+def _members(subject: Subject, agent: Agent, many: Agent, hyper: Any) -> list[Outcome]:
     """Results of the members of a population with these hyper-parameters."""
-    single, backend = members.view(agent, subject.framework), subject.framework
-    many = members.execute(agent, backend, *best(subject.spec), NUM_ITERATIONS, size=NUM_MEMBERS, group=GROUP)
-    state, metrics = advance(many, many.init(many.key(SEED), hyper))
-    metrics, outcomes = subject.fetch(metrics), []
+    single, state = members.view(agent, subject.framework), many.init(many.key(SEED), hyper)
+    history: list[dict[str, np.ndarray]] = []
+    while sum(metrics["episodes"].shape[1] for metrics in history) < NUM_ITERATIONS:
+        state, metrics = advance(many, state)
+        history.append({name: x.reshape(NUM_MEMBERS, -1) for name, x in subject.fetch(metrics).items()})
+    outcomes = []
     for i in range(NUM_MEMBERS):
         one = members.member(many, state, i)
-        own = {name: x[i] for name, x in metrics.items()}
+        own = {name: np.concatenate([metrics[name][i] for metrics in history]) for name in history[0]}
         outcomes.append(Outcome(_greedy(subject, single, one), own, single.export(one)))
     return outcomes
 

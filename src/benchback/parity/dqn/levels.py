@@ -14,7 +14,7 @@ from benchback.parity.beside import beside_jax
 from benchback.parity.deviation import Deviation, section, worst
 from benchback.parity.dqn import cases, oracle
 from benchback.parity.draws import env_noise, halves, integers, sources, uniform
-from benchback.parity.execution import executions
+from benchback.parity.execution import executions, population
 from benchback.parity.gradient_steps import gradient_steps
 from benchback.parity.iterations import Course, Iteration, iterations
 from benchback.parity.oracle import parameters
@@ -146,6 +146,11 @@ def execution(subject: Subject) -> Iterator[Deviation]:
     yield from executions(subject, cases.TINY)
     if subject.spec.family == "torch":
         yield from beside(subject)
+
+
+def members(subject: Subject) -> Iterator[Deviation]:
+    """The part of L4 in which members of a population, in the subject's mode and unit, are compared with runs alone."""
+    return population(subject, cases.TINY, "discrete", (subject.mode, subject.unit))
 
 
 def beside(subject: Subject) -> Iterator[Deviation]:

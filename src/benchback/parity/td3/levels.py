@@ -14,7 +14,7 @@ from benchback.parity.beside import beside_jax
 from benchback.parity.deviation import Deviation, worst
 from benchback.parity.draws import env_noise, halves, integers, normal, sources, uniform
 from benchback.parity.environment import ACTION_SIZE, BOX
-from benchback.parity.execution import executions
+from benchback.parity.execution import executions, population
 from benchback.parity.gradient_steps import gradient_steps
 from benchback.parity.iterations import Course, Iteration, iterations
 from benchback.parity.oracle import parameters
@@ -190,6 +190,11 @@ def execution(subject: Subject) -> Iterator[Deviation]:
     yield from executions(subject, cases.TINY, "box")
     if subject.spec.family == "torch":
         yield from beside(subject)
+
+
+def members(subject: Subject) -> Iterator[Deviation]:
+    """The part of L4 in which members of a population, in the subject's mode and unit, are compared with runs alone."""
+    return population(subject, cases.TINY, "box", (subject.mode, subject.unit))
 
 
 def beside(subject: Subject) -> Iterator[Deviation]:
