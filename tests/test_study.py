@@ -147,6 +147,7 @@ def test_studies_that_come_with_the_package() -> None:
         "environments",
         "fused",
         "hour",
+        "population",
         "smoke",
     ]
     assert {name: len(load(name).entries) for name in names()} == {
@@ -158,6 +159,7 @@ def test_studies_that_come_with_the_package() -> None:
         "algorithms": 4 * 6,
         "fused": 5,
         "hour": 4 * 3 * 6,
+        "population": 6 + 6 * 5,
     }
 
 

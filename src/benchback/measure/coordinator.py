@@ -18,6 +18,7 @@ from typing import Any
 from benchback import __version__, envs
 from benchback.errors import InputError
 from benchback.measure import canary, gate, machine, plan
+from benchback.measure.cost import relay_seconds
 from benchback.measure.launch import launcher
 from benchback.measure.process import Ended, Interrupted, Launch, Tick
 from benchback.measure.record import Attempt, Cell, Record, Slot
@@ -211,10 +212,17 @@ class Coordinator:
         return False
 
     def seconds_of(self, leases: Sequence[Lease]) -> float:
-        """Seconds that these slots will take, by earlier blocks of their group; 0 where that is not known or needed."""
+        """Seconds that these slots will take, by earlier blocks of their group; 0 where that is not known or needed.
+
+        Those that the study wants last are begun only if they fit, by a rough model if need be.
+        """
         if not leases or math.isinf(self.deadline):
             return 0.0
-        return block_seconds(self.store, self.stratum).get(self.cells[leases[0].slot.cell].group, 0.0)
+        cells = [self.cells[lease.slot.cell] for lease in leases]
+        known = block_seconds(self.store, self.stratum).get(cells[0].group)
+        if known is None and cells[0].group in self.study.last:
+            return sum(relay_seconds(cell, self.study, len(cells), leases[0].slot.block) for cell in cells)
+        return known or 0.0
 
     def block_of(self, slot: Slot) -> tuple[str, int] | str:
         """Slots with the same value are run together: those of a block as a relay, whole runs by themselves."""

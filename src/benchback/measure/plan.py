@@ -25,7 +25,8 @@ def schedule(study: Study, seed: int) -> tuple[list[Cell], list[Slot]]:
     """The cells of a campaign and its runs in order.
 
     protocol: a block is one run of every variant of a group, back to back, in a random order that the next block
-    reverses; blocks of different groups are shuffled, those of one group keep their order. One group also has the
+    reverses; blocks of different groups are shuffled, those of one group keep their order, and groups that the study
+    wants last come after all others. One group also has the
     A/A twin of its cheapest cell. original: the published list from first to last, `repeats` times, without a twin;
     entry i of the list has the slots whose order is i modulo its length.
     """
@@ -40,7 +41,7 @@ def schedule(study: Study, seed: int) -> tuple[list[Cell], list[Slot]]:
     turns = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(groups)), study.min_blocks))
     slots: list[Slot] = []
     done: Counter[str] = Counter()
-    for group in (groups[turn] for turn in turns):
+    for group in sorted((groups[turn] for turn in turns), key=study.last.__contains__):
         slots += _block(cells, group, done[group], seed, len(slots))
         done[group] += 1
     return cells, slots
@@ -137,8 +138,22 @@ class Cost:
 
 
 def estimate(study: Study, measured: Mapping[str, Sequence[float]] | None = None) -> Cost:
-    """Time and disk of a campaign; `measured` has the seconds that earlier runs of a cell took, by cell id."""
+    """Time and disk of a campaign; `measured` has the seconds that earlier runs of a cell took, by cell id.
+
+    Groups that the study wants last are counted only if the budget, where there is one, has room for them.
+    """
     cells, slots = schedule(study, 0)
+    found = _estimate(study, cells, slots, measured or {})
+    if not study.last or found.seconds <= (study.budget_s or math.inf):
+        return found
+    cells = [cell for cell in cells if cell.group not in study.last]
+    kept = {cell.id for cell in cells}
+    return _estimate(study, cells, [slot for slot in slots if slot.cell in kept], measured or {})
+
+
+def _estimate(
+    study: Study, cells: Sequence[Cell], slots: Sequence[Slot], measured: Mapping[str, Sequence[float]]
+) -> Cost:
     by_id = {cell.id: cell for cell in cells}
     variants = Counter(cell.group for cell in cells)
     blocks = len({(by_id[slot.cell].group, slot.block) for slot in slots})
@@ -147,7 +162,7 @@ def estimate(study: Study, measured: Mapping[str, Sequence[float]] | None = None
 
     def spread(slot: Slot) -> tuple[float, float, float]:
         cell = by_id[slot.cell]
-        earlier = (measured or {}).get(cell.id, ())
+        earlier = measured.get(cell.id, ())
         if len(earlier):
             return min(earlier), statistics.median(earlier), max(earlier)
         seconds = (
@@ -168,7 +183,7 @@ def estimate(study: Study, measured: Mapping[str, Sequence[float]] | None = None
         most_runs=most_runs,
         most_seconds=min(seconds * growth, study.budget_s or math.inf),
         most_bytes=round(stored * growth) + most_runs * LOG_BYTES,
-        measured=sum(1 for cell in cells if (measured or {}).get(cell.id)),
+        measured=sum(1 for cell in cells if measured.get(cell.id)),
     )
 
 
