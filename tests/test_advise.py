@@ -25,11 +25,13 @@ from benchback.analysis.prediction import Forecast, Measured, Quantity, forecast
 from benchback.cli.advising import AdviseFlags, answer_table, question_of
 from benchback.cli.arguments import seconds_of
 from benchback.errors import InputError
+from benchback.measure import machine
 from benchback.measure.candidates import Question, candidates, cell_of, resized, with_hidden
 from benchback.measure.cost import iteration_flops
 from benchback.measure.process import Ended
 from benchback.measure.record import Cell, Record
-from benchback.measure.trials import Outcome, Trial
+from benchback.measure.trials import Outcome, Trial, trials
+from benchback.measure.wire import parse_record
 from benchback.report.advice import chart_rows, page
 from benchback.tools.advise import Hooks, advise
 
@@ -234,9 +236,10 @@ def test_the_table_fits_and_its_order_is_that_of_the_times() -> None:
 
 def test_the_longest_names_fit_as_well() -> None:
     question = Question({"algorithm": "dqn"}, steps=10**9, seeds=10_000)
-    units = [(x, unit) for x in question.backends for unit in ("phase", "chunk") if (x, unit) != ("pytorch", "chunk")]
+    units = candidates(question).all
+    assert len(units) == 6 + 5 + 5
     records = [relay_record(800.0 + i, 0.9, warm=(3.0,)) for i in range(len(units))]
-    found = [measured(cell(*unit, question), record) for unit, record in zip(units, records, strict=True)]
+    found = [measured(unit, record) for unit, record in zip(units, records, strict=True)]
     ranked = rank(found, question)
     console = Console(width=80, record=True, file=io.StringIO())
     console.print(answer_table(Answer(question, ranked, (), NoSize.NOT_MEASURED, {}, 1, 60.0)))
@@ -308,6 +311,8 @@ class Machine:
     trials: list[Trial] = field(default_factory=list)
     seen: set[str] = field(default_factory=set)
     stop_after: float = math.inf
+    added: float = 1.0
+    """What another agent in one program costs, relative to the first."""
 
     def run(self, trial: Trial, tick: Callable[[], bool], show: Callable[[str], None]) -> Outcome:
         self.trials.append(trial)
@@ -326,7 +331,8 @@ class Machine:
             start_s = 3.0 if cached else self.starts[backend]
             self.now += start_s
             per_call = cell.run["chunk"] if cell.run["unit"] == "chunk" else 1
-            found = relay_record(start_s, self.steady[backend], warm=(), per_call=per_call, cached=cached)
+            steady_s = self.steady[backend] * (1 + self.added * (cell.members - 1))
+            found = relay_record(start_s, steady_s, warm=(), per_call=per_call, cached=cached)
             ended[cell.id] = Ended("ok", messages=[{"kind": "record", "record": asdict(found)}])
             if self.now >= self.stop_after:
                 return Outcome(ended, interrupted=True)
@@ -357,7 +363,7 @@ def test_a_longer_budget_adds_chunks_sizes_and_repeats() -> None:
     found = usual()
     answer = advise(QUESTION, 600.0, found.hooks)
     units = {row.forecast.cell.run["unit"] for row in answer.ranked}
-    assert units == {"phase", "chunk"}
+    assert units == {"phase", "iteration", "chunk"}
     assert isinstance(answer.size, SizeCrossing | NoSize)
     assert answer.size is not NoSize.NOT_MEASURED
     assert answer.best.forecast.relays > 2
@@ -446,3 +452,116 @@ def test_backends_that_cannot_run_the_environment_are_left_out() -> None:
     found = candidates(Question({**FIELDS, "env": "torch/CartPole-v1"}, steps=100_000))
     assert [x.run["backend"] for x in found.phases] == ["pytorch"]
     assert "native to PyTorch" in found.left_out["linen"]
+
+
+# Many agents in one program
+
+
+def together(question: Question = QUESTION, backend: str = "linen") -> Cell:
+    return next(x for x in candidates(question).populations if x.run["backend"] == backend)
+
+
+@pytest.mark.parametrize(("seeds", "agents"), [(2, 2), (10, 10), (64, 64), (65, 33), (100, 50), (1000, 63)])
+def test_all_seeds_are_one_program_or_equal_ones(seeds: int, agents: int) -> None:
+    question = replace(QUESTION, seeds=seeds)
+    found = candidates(question).populations
+    assert {x.members for x in found} == {agents}
+    assert {x.run["backend"] for x in found} == set(QUESTION.backends) - {"pytorch"}
+    assert {x.unit for x in found} == {"iteration"}
+
+
+def test_one_seed_a_python_environment_and_long_iterations_do_not_ask_for_many_agents() -> None:
+    assert candidates(replace(QUESTION, seeds=1)).populations == ()
+    assert Question({**FIELDS, "env": "gymnasium/CartPole-v1"}, 100_000, seeds=8, backends=("linen",)).agents == 1
+    long = Question({"algorithm": "ppo", "hidden_sizes": [1024, 1024]}, steps=10**7, seeds=64)
+    assert 1 < long.agents < 8, "an iteration of all of them would be too long to measure"
+
+
+def test_many_agents_take_one_start_and_the_iterations_of_all() -> None:
+    ten = replace(QUESTION, seeds=10)
+    (forecast,) = forecasts([measured(together(ten), relay_record(20.0, 0.1, warm=()))], seeds=10)
+    assert forecast.total(1000, 10).value == pytest.approx(20.0 + 999 * 0.1)
+    assert forecast.total(1000, 25).value == pytest.approx(3 * (20.0 + 999 * 0.1)), "three programs of ten"
+
+
+def many_and_few() -> Answer:
+    """Four agents together cost as much as two alone."""
+    found = [measured(cell("linen"), relay_record(10.0, 0.02)), measured(together(), relay_record(15.0, 0.04))]
+    ranked = rank(found, QUESTION)
+    return Answer(QUESTION, ranked, steps_crossings(ranked, QUESTION), NoSize.ONE_FAMILY, {}, 1, 60.0)
+
+
+def test_many_agents_are_ranked_with_the_others_and_named() -> None:
+    answer = many_and_few()
+    assert [row.forecast.cell.members for row in answer.ranked] == [4, 1]
+    assert sentence(answer).startswith("Use Flax Linen, jit, 4 agents in one program: about")
+    assert table_rows(answer)[0][0] == "Flax Linen, jit, 4 agents"
+    first, second = answer.ranked
+    assert first.total.value == pytest.approx(15.0 + 0.75 + 997 * 0.04)
+    assert second.slower.value == pytest.approx(second.total.value - first.total.value)
+    assert first.at_once_s == pytest.approx(first.total.value), "one process cannot be shared out"
+    said = "\n".join(remarks(answer))
+    assert "4 agents are trained in one program by `benchback train ppo --seeds 4 --unit iteration`." in said
+    assert "at once take" not in said
+    assert [x["agents"] for x in record_of(answer)["candidates"]] == [4, 1]
+    # A million steps of all four agents: 2500 iterations.
+    assert record_of(answer)["candidates"][0]["million_steps_s"] == pytest.approx(2500 * 0.04)
+
+
+def test_processors_that_one_program_leaves_idle_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four agents together take two thirds of the time of four alone: two at a time, these are done sooner."""
+    monkeypatch.setattr(machine, "allowed_processors", lambda: [0, 1])
+    found = [measured(cell("linen"), relay_record(10.0, 0.02)), measured(together(), relay_record(15.0, 0.06))]
+    ranked = rank(found, QUESTION)
+    answer = Answer(QUESTION, ranked, (), NoSize.ONE_FAMILY, {}, 1, 60.0)
+    assert answer.best.forecast.cell.members == 4
+    other = 2 * (10.0 + 0.75 + 997 * 0.02)
+    said = f"Flax Linen, jit takes {seconds_text(other)} at best with 2 at once, one on each processor."
+    assert said in remarks(answer)
+
+
+def test_the_steps_at_which_one_program_pays_are_those_of_the_whole_project() -> None:
+    """19 + 0.05 n against 4 (4 + 0.02 n) at n = 100: starts and iterations of all seeds count."""
+    first = replace(line("linen", 19.05, 0.05), cell=together())
+    crossing = steps_crossing(first, line("linen", 4.02, 0.02), 100, seeds=4)
+    assert crossing.steps == pytest.approx(10_000)
+    assert crossing.other_ahead == "below"
+    assert first.total(100, 4).value == pytest.approx(line("linen", 4.02, 0.02).total(100, 4).value)
+
+
+@pytest.mark.parametrize(("added", "agents"), [(0.5, 4), (2.0, 1)])
+def test_many_agents_are_measured_and_win_where_they_save_time(added: float, agents: int) -> None:
+    found = usual(added=added)
+    answer = advise(QUESTION, 400.0, found.hooks)
+    assert 4 in {row.forecast.cell.members for row in answer.ranked}
+    assert answer.best.forecast.cell.members == agents
+    assert answer.best.forecast.cell.run["backend"] == "linen"
+
+
+def test_many_agents_that_do_not_fit_are_left_out_by_name() -> None:
+    found = usual()
+    real = found.run
+
+    def run(trial: Trial, *given: Any) -> Outcome:
+        outcome = real(trial, *given)
+        failed = {x.id: Ended("memory", "no room") for x in trial.cells if x.members > 1 and x.id in outcome.ended}
+        return Outcome(outcome.ended | failed)
+
+    answer = advise(QUESTION, 400.0, replace(found.hooks, run_trial=run))
+    assert answer.left_out["linen/jit/iteration, 4 agents"] == "memory: no room"
+    assert {row.forecast.cell.members for row in answer.ranked} == {1}
+
+
+@pytest.mark.slow
+def test_a_real_trial_has_agents_alone_and_together() -> None:
+    fields = {**FIELDS, "hidden_sizes": [8, 8], "num_epochs": 1}
+    question = Question(fields, steps=3_000, seeds=3, backends=("purejax",))
+    chosen = candidates(question)
+    cells = [*chosen.phases, *chosen.populations]
+    with trials() as run_trial:
+        outcome = run_trial(Trial(cells, 0, 600.0, 2.0), lambda: True, lambda text: None)
+    assert {id: ended.outcome for id, ended in outcome.ended.items()} == {x.id: "ok" for x in cells}
+    records = [parse_record(outcome.ended[x.id].messages[0]["record"]) for x in cells]
+    ranked = rank([measured(x, record) for x, record in zip(cells, records, strict=True)], question)
+    assert {row.forecast.cell.members for row in ranked} == {1, 3}
+    assert records[0].ledger["weights"] == records[1].ledger["weights"]

@@ -13,6 +13,7 @@ from benchback.analysis.prediction import (
     difference,
     forecasts,
     level_of,
+    processes,
     reference_of,
     with_loaded_start,
 )
@@ -141,7 +142,7 @@ def rank(measured: Sequence[Measured], question: Question) -> tuple[Ranked, ...]
             Ranked(
                 pair[1],
                 total,
-                -(-seeds // question.at_once) * total.value / seeds,
+                -(-processes(pair[0].cell, seeds) // question.at_once) * pair[1].training(iterations).value,
                 loaded_total(pair[1], iterations, seeds),
                 Quantity(0.0, 0.0) if pair is first else difference(pair, first, iterations, seeds, level),
                 total.value / first[1].total(iterations, seeds).value,
@@ -156,20 +157,25 @@ def loaded_total(forecast: Forecast, iterations: int, seeds: int) -> float | Non
     later = with_loaded_start(forecast)
     if later is None:
         return None
-    return forecast.training(iterations).value + (seeds - 1) * later.training(iterations).value
+    others = processes(forecast.cell, seeds) - 1
+    return forecast.training(iterations).value + others * later.training(iterations).value
 
 
 def steps_crossings(ranked: Sequence[Ranked], question: Question) -> tuple[StepsCrossing, ...]:
     """The crossing of the first candidate with each other one, in order of the ranking."""
-    return tuple(steps_crossing(ranked[0].forecast, x.forecast, question.config.batch_size) for x in ranked[1:])
+    first, batch_size = ranked[0].forecast, question.config.batch_size
+    return tuple(steps_crossing(first, x.forecast, batch_size, question.seeds) for x in ranked[1:])
 
 
-def steps_crossing(first: Forecast, other: Forecast, batch_size: int) -> StepsCrossing:
-    """Where start + slope x iterations of two candidates are equal: exact for the lines, once both are warm."""
-    (start, slope), (other_start, other_slope) = first.line, other.line
+def steps_crossing(first: Forecast, other: Forecast, batch_size: int, seeds: int = 1) -> StepsCrossing:
+    """Where start + slope x iterations of all seeds are equal: exact for the lines, once both are warm."""
+    runs = [processes(x.cell, seeds) for x in (first, other)]
+    (start, slope), (other_start, other_slope) = (
+        [count * x for x in each.line] for count, each in zip(runs, (first, other), strict=True)
+    )
     behind, gain = start - other_start, other_slope - slope
-    starts = Quantity(behind, math.hypot(first.first_call.error, other.first_call.error))
-    slopes = Quantity(gain, math.hypot(first.steady.error, other.steady.error))
+    starts = Quantity(behind, math.hypot(runs[0] * first.first_call.error, runs[1] * other.first_call.error))
+    slopes = Quantity(gain, math.hypot(runs[0] * first.steady.error, runs[1] * other.steady.error))
     certain = decided(starts) and decided(slopes)
     iterations = behind / gain if gain else math.inf
     warm = max(first.warm_iterations, other.warm_iterations)
@@ -188,13 +194,13 @@ def families(ranked: Sequence[Ranked]) -> dict[str, Ranked]:
 
 @dataclass(frozen=True)
 class SizeLine:
-    """Seconds of a training over the floating-point operations of an iteration."""
+    """Seconds of a project over the floating-point operations of an agent's iteration."""
 
     fixed_s: float
     per_flop_s: float
 
 
-def size_line(forecast: Forecast, resized: Cell, resized_s: float, iterations: int) -> SizeLine | None:
+def size_line(forecast: Forecast, resized: Cell, resized_s: float, iterations: int, seeds: int = 1) -> SizeLine | None:
     """Line through two sizes: an iteration takes overhead + operations / rate; None if the larger is not slower."""
     flops, steady_s = iteration_flops(forecast.cell), forecast.steady.value
     other_flops = iteration_flops(resized)
@@ -203,7 +209,8 @@ def size_line(forecast: Forecast, resized: Cell, resized_s: float, iterations: i
         return None
     overhead_s = steady_s - rate_s * flops
     before_s = forecast.training(iterations).value - iterations * steady_s
-    return SizeLine(before_s + iterations * overhead_s, iterations * rate_s)
+    runs = processes(forecast.cell, seeds)
+    return SizeLine(runs * (before_s + iterations * overhead_s), runs * iterations * rate_s)
 
 
 def size_crossing(
@@ -219,7 +226,7 @@ def size_crossing(
     if len(best) < 2:
         return NoSize.NOT_MEASURED
     first, other = (row.forecast for row in best[:2])
-    lines = [size_line(x, *resized[x.cell.id], question.iterations) for x in (first, other)]
+    lines = [size_line(x, *resized[x.cell.id], question.iterations, question.seeds) for x in (first, other)]
     if lines[0] is None or lines[1] is None:
         return NoSize.NO_FIT
     hidden, measured = (Run.from_dict(dict(c.run)).config.hidden for c in (first.cell, resized[first.cell.id][0]))

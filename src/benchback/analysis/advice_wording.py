@@ -5,7 +5,7 @@ from typing import Any
 
 from benchback import registry
 from benchback.analysis.advice import Answer, NoSize, Ranked, SizeCrossing, Skipped, StepsCrossing
-from benchback.analysis.prediction import Quantity
+from benchback.analysis.prediction import Quantity, processes
 from benchback.measure.candidates import RESIZE
 from benchback.measure.record import Cell
 
@@ -15,10 +15,16 @@ MOST_CROSSINGS = 3
 
 
 def name(cell: Cell) -> str:
-    """`Flax Linen, jit`, or `Flax Linen, jit, chunk 10` where calls cover several iterations."""
+    """`Flax Linen, jit`, `Flax Linen, jit, chunk 10` where calls cover several iterations, or with `, 10 agents`."""
     spec = registry.BACKENDS[cell.run["backend"]]
     chunk = f", chunk {cell.run['chunk']}" if cell.run["unit"] == "chunk" else ""
-    return f"{spec.title}, {cell.run['mode']}{chunk}"
+    agents = f", {cell.members} agents" if cell.members > 1 else ""
+    return f"{spec.title}, {cell.run['mode']}{chunk}{agents}"
+
+
+def full_name(cell: Cell) -> str:
+    """The name, and `in one program` where it has several agents: for sentences, where there is room."""
+    return name(cell) + (" in one program" if cell.members > 1 else "")
 
 
 def seconds_text(seconds: float) -> str:
@@ -55,8 +61,8 @@ def count_text(number: int | float) -> str:
 
 
 def per_million(row: Ranked, answer: Answer) -> float:
-    """Seconds of a million environment steps in steady state."""
-    return 1e6 * row.forecast.steady.value / answer.question.config.batch_size
+    """Seconds of a million environment steps, of all agents of the program, in steady state."""
+    return 1e6 * row.forecast.steady.value / (answer.question.config.batch_size * row.forecast.cell.members)
 
 
 def verdict_text(row: Ranked, answer: Answer) -> str:
@@ -98,11 +104,11 @@ def sentence(answer: Answer) -> str:
     time = f"{seconds_text(best.total.value)} ({seconds_text(max(0.0, best.total.low))} to "
     time += f"{seconds_text(best.total.high)})"
     if others:
-        names = ", ".join(name(row.forecast.cell) for row in others)
-        return f"Use {name(best.forecast.cell)} or, as fast as can be told, {names}: about {time} in all."
+        names = ", ".join(full_name(row.forecast.cell) for row in others)
+        return f"Use {full_name(best.forecast.cell)} or, as fast as can be told, {names}: about {time} in all."
     second = next(iter(answer.ranked[1:]), None)
-    saves = "" if second is None else f"; {name(second.forecast.cell)} would take {second.ratio:.2f}x as long"
-    return f"Use {name(best.forecast.cell)}: about {time} in all{saves}."
+    saves = "" if second is None else f"; {full_name(second.forecast.cell)} would take {second.ratio:.2f}x as long"
+    return f"Use {full_name(best.forecast.cell)}: about {time} in all{saves}."
 
 
 def remarks(answer: Answer) -> list[str]:
@@ -118,14 +124,20 @@ def remarks(answer: Answer) -> list[str]:
 
 
 def _circumstances(answer: Answer) -> list[str]:
-    best, question, said = answer.best, answer.question, []
-    if question.at_once > 1 and question.seeds > 1:
-        count = min(question.at_once, question.seeds)
+    best, question, said = answer.best, answer.question, [*_agents_remarks(answer)]
+    runs = processes(best.forecast.cell, question.seeds)
+    if question.at_once > 1 and runs > 1:
+        count = min(question.at_once, runs)
         memory = bytes_text(count * best.forecast.peak_bytes)
         said.append(
             f"Times are for one training after another; {count} at once take {seconds_text(best.at_once_s)} "
             f"at best, and {memory} of memory."
         )
+    beside = min(answer.ranked, key=lambda row: row.at_once_s)
+    if best.forecast.cell.members > 1 and beside.at_once_s < best.at_once_s:
+        count = min(question.at_once, processes(beside.forecast.cell, question.seeds))
+        rival = f"{full_name(beside.forecast.cell)} takes {seconds_text(beside.at_once_s)} at best"
+        said.append(f"{rival} with {count} at once, one on each processor.")
     if answer.busy:
         said.append(f"The machine was busy ({'; '.join(answer.busy)}): the times hold while it is.")
     if answer.interrupted:
@@ -133,6 +145,17 @@ def _circumstances(answer: Answer) -> list[str]:
     if answer.tied:
         said.append("A longer --budget may tell tied candidates apart.")
     return said
+
+
+def _agents_remarks(answer: Answer) -> list[str]:
+    """How several agents are trained in one program, where such a candidate was measured."""
+    many = next((row.forecast.cell for row in answer.ranked if row.forecast.cell.members > 1), None)
+    if many is None:
+        return []
+    runs, seeds = processes(many, answer.question.seeds), answer.question.seeds
+    times = "" if runs == 1 else f", {runs} times with another --seed: together {seeds} seeds"
+    command = f"benchback train {many.run['algorithm']} --seeds {many.members} --unit iteration"
+    return [f"{many.members} agents are trained in one program by `{command}`{times}."]
 
 
 def _steps_remarks(answer: Answer) -> list[str]:
@@ -235,6 +258,7 @@ def _candidate_record(row: Ranked, answer: Answer) -> dict[str, Any]:
     return {
         "name": name(forecast.cell),
         "variant": forecast.cell.variant,
+        "agents": forecast.cell.members,
         "place": row.place,
         "verdict": verdict_text(row, answer),
         "start_s": forecast.start_s,

@@ -123,9 +123,9 @@ class Forecast:
         return Quantity(before_s + later * self.steady.value, error)
 
     def total(self, iterations: int, seeds: int) -> Quantity:
-        """Seconds of one training after another."""
-        one = self.training(iterations)
-        return Quantity(seeds * one.value, seeds * one.error)
+        """Seconds of one training after another, each of as many seeds as its program has agents."""
+        one, runs = self.training(iterations), processes(self.cell, seeds)
+        return Quantity(runs * one.value, runs * one.error)
 
 
 @dataclass(frozen=True)
@@ -134,6 +134,11 @@ class Level:
 
     log: float
     error: float
+
+
+def processes(cell: Cell, seeds: int) -> int:
+    """Processes that train so many seeds, as many in each as it has agents."""
+    return -(-seeds // cell.members)
 
 
 def timing_of(record: Record) -> Timing | None:
@@ -185,7 +190,7 @@ def own_median(measured: Measured) -> float:
 def level_of(measured: Measured, seeds: int) -> Level:
     """Logarithm of its seconds of an iteration, by its own turns."""
     logs = [[math.log(x) for x in timing.turns.values()] for timing in measured.relays.values()]
-    return pooled(logs, PROCESS_SPREAD, seeds)
+    return pooled(logs, PROCESS_SPREAD, processes(measured.cell, seeds))
 
 
 def disturbed_level(measured: Sequence[Measured], level: Level) -> Level:
@@ -203,7 +208,8 @@ def log_ratio(a: Measured, b: Measured, seeds: int) -> Level | None:
         common = sorted(first.keys() & second.keys())
         if len(common) >= FEWEST_ROUNDS:
             logs.append([math.log(first[place] / second[place]) for place in common])
-    return pooled(logs, PROCESS_SPREAD, seeds) if logs else None
+    future = min(processes(x.cell, seeds) for x in (a, b))
+    return pooled(logs, PROCESS_SPREAD, future) if logs else None
 
 
 def pooled(logs: Sequence[Sequence[float]], assumed: float, future: int) -> Level:
@@ -232,7 +238,7 @@ def _quantity(level: Level) -> Quantity:
 
 def _forecast(measured: Measured, steady: Quantity, seeds: int) -> Forecast:
     timings, starts = list(measured.relays.values()), measured.starts
-    first = pooled([[math.log(x.first_call_s)] for x in starts], START_SPREAD, seeds)
+    first = pooled([[math.log(x.first_call_s)] for x in starts], START_SPREAD, processes(measured.cell, seeds))
     loaded = [x.first_call_s for x in timings if not x.cold]
     return Forecast(
         measured.cell,
@@ -256,14 +262,14 @@ def difference(
     """
     (own, first), (other, second) = a, b
     ratio = log_ratio(own, other, seeds)
-    steps = first.steady_iterations(iterations), second.steady_iterations(iterations)
+    runs = processes(own.cell, seeds), processes(other.cell, seeds)
+    steps = runs[0] * first.steady_iterations(iterations), runs[1] * second.steady_iterations(iterations)
     steady_s = steps[0] * first.steady.value, steps[1] * second.steady.value
     apart = math.hypot(steps[0] * first.steady.error, steps[1] * second.steady.error)
     if ratio is not None:
         apart = math.hypot(steady_s[0] * ratio.error, (steady_s[0] - steady_s[1]) * level)
-    error = math.hypot(first.first_call.error, second.first_call.error, apart)
-    value = first.training(iterations).value - second.training(iterations).value
-    return Quantity(seeds * value, seeds * error)
+    error = math.hypot(runs[0] * first.first_call.error, runs[1] * second.first_call.error, apart)
+    return Quantity(first.total(iterations, seeds).value - second.total(iterations, seeds).value, error)
 
 
 def with_loaded_start(forecast: Forecast) -> Forecast | None:

@@ -38,7 +38,7 @@ class AdviseFlags:
     steps: float = 1e6
     """Environment steps of one training, e.g. 1e7."""
     seeds: int = 1
-    """Trainings of the project, each in a process of its own."""
+    """Seeds of the project: each in a process of its own, and for backends that can, many in one program."""
     num_envs: int | None = None
     """Parallel environments; by default the algorithm's."""
     num_steps: int | None = None

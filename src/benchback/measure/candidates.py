@@ -21,6 +21,8 @@ FEWEST_CALLS = 10
 """Calls that fit in a measured training at least, however short the one that is asked about."""
 LONG_S = 0.25
 """A call of a chunk saves less than a millisecond: nothing is gained where an iteration is as long as this."""
+MOST_AGENTS, AGENTS_S = 64, 5.0
+"""Agents of one program that are measured at most, and seconds that an iteration of all of them may last."""
 RESIZE = 4
 """Factor between the widths of the networks from which the cost of other sizes is predicted."""
 
@@ -94,6 +96,17 @@ class Question:
         wanted = math.ceil(CHUNK_S / iteration_seconds(cell))
         return min(max(CHUNK, min(wanted, self.iterations // FEWEST_CALLS)), self.iterations)
 
+    @cached_property
+    def agents(self) -> int:
+        """Agents of one program, where a backend can have several: all seeds, or equal parts of them."""
+        run = next((run for name, run in self.runs.items() if registry.BACKENDS[name].populations), None)
+        if run is None or self.seeds == 1 or self.env.partition("/")[0] in envs.EXTERNAL:
+            return 1
+        each_s = iteration_seconds(Cell(run.to_dict(), threads=self.threads, device=self.device))
+        most = min(max(2, int(AGENTS_S / each_s)), MOST_AGENTS)
+        programs = -(-self.seeds // most)
+        return -(-self.seeds // programs)
+
     @property
     def at_once(self) -> int:
         """Trainings that can run at the same time, each on processors of its own; on a GPU one."""
@@ -109,11 +122,18 @@ class Candidates:
     chunks: tuple[Cell, ...]
     left_out: Mapping[str, str]
     """Backend -> why it cannot take part."""
+    populations: tuple[Cell, ...] = ()
+    """Several seeds in one program."""
+
+    @property
+    def all(self) -> list[Cell]:
+        """Every candidate."""
+        return [*self.phases, *self.populations, *self.chunks]
 
 
 def candidates(question: Question) -> Candidates:
     """Every backend of the question that can run it here."""
-    phases, chunks, left_out = [], [], {}
+    phases, populations, chunks, left_out = [], [], [], {}
     families = registry.one_of_each_family()
     for backend in sorted(question.backends, key=lambda name: name not in families):
         spec = registry.BACKENDS[backend]
@@ -125,23 +145,24 @@ def candidates(question: Question) -> Candidates:
         except InputError as error:
             left_out[backend] = str(error)
             continue
+        if spec.best in spec.populations and question.agents > 1:
+            populations.append(cell_of(question, backend, "iteration", question.agents))
         if "chunk" in spec.units and question.chunk > 1:
             chunks.append(cell_of(question, backend, "chunk"))
     if not phases:
         raise InputError("no backend can be measured: " + "; ".join(f"{k}: {x}" for k, x in left_out.items()))
-    return Candidates(tuple(phases), tuple(chunks), left_out)
+    return Candidates(tuple(phases), tuple(chunks), left_out, tuple(populations))
 
 
-def cell_of(question: Question, backend: str, unit: str) -> Cell:
-    """A training of the question's length, in whole chunks, so that all candidates are of one group."""
+def cell_of(question: Question, backend: str, unit: str, members: int = 1) -> Cell:
+    """A training of the question's length, in whole chunks, so that all candidates of one agent are of one group."""
     calls = max(-(-question.iterations // question.chunk), FEWEST_CALLS)
     fields = {**question.fields, "backend": backend, "unit": unit, "num_iterations": calls * question.chunk}
     if unit == "chunk":
         fields["chunk"] = question.chunk
     run = Run.from_dict(fields).to_dict()
-    return Cell(
-        {name: x for name, x in run.items() if name != "seed"}, threads=question.threads, device=question.device
-    )
+    fields = {name: x for name, x in run.items() if name != "seed"}
+    return Cell(fields, threads=question.threads, device=question.device, members=members)
 
 
 def resized(cell: Cell) -> Cell:

@@ -18,6 +18,8 @@ POINTS = 60
 REACH = 10
 """The chart ends at so many times the steps that were asked about."""
 HEIGHT = 340
+MANY = "many agents"
+"""What is called where a program has several agents."""
 
 
 def page(answer: Answer) -> str:
@@ -49,7 +51,8 @@ def _figure(answer: Answer) -> str:
     svg, _ = draw(specification(answer))
     caption = (
         "Predicted time of the whole project over the steps of one training, both logarithmic; bands are 95 % "
-        "intervals, dashed lines call several iterations at once, diamonds are where the first candidate's line "
+        "intervals, dashed lines call several iterations at once, dotted ones train many agents in one program, "
+        "diamonds are where the first candidate's line "
         f"crosses another's. The vertical line is at the {count_text(answer.question.steps)} steps asked about."
     )
     return (
@@ -69,7 +72,7 @@ def specification(answer: Answer) -> dict[str, Any]:
     axis = alt.Axis(format="~s", labelOverlap=True)
     x = alt.X("steps:Q", scale=log(), axis=axis, title="environment steps of one training")
     y = alt.Y("total_s:Q", scale=log(), title="seconds of the whole project")
-    dashes = alt.Scale(domain=["phase", "chunk"], range=[[1, 0], [5, 3]])
+    dashes = alt.Scale(domain=["phase", "chunk", MANY], range=[[1, 0], [5, 3], [1, 2]])
     dash = alt.StrokeDash("calls:N", scale=dashes, legend=alt.Legend(title="calls", orient="top"))
     lines = chart("advice").transform_filter("datum.kind == 'line'")
     by_candidate = {"detail": "candidate:N", "color": colour()}
@@ -131,7 +134,7 @@ def _row(
         "steps": float(steps),
         "candidate": name(cell) if cell else "",
         "backend": cell.run["backend"] if cell else None,
-        "calls": cell.run["unit"] if cell else None,
+        "calls": None if cell is None else MANY if cell.members > 1 else cell.run["unit"],
         "total_s": total_s,
         "low_s": low_s,
         "high_s": high_s,

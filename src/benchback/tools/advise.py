@@ -88,7 +88,7 @@ def advise(question: Question, budget_s: float, hooks: Hooks) -> Answer:
     interrupted = interrupted or hooks.asked_to_stop()
     spent_s = hooks.clock() - began
     busy = machine.violations(machine.between(before, hooks.sample()))
-    if not found.measured(_all(chosen)):
+    if not found.measured(chosen.all):
         if interrupted:
             raise KeyboardInterrupt
         raise InputError(_nothing(chosen, found, spent_s))
@@ -125,10 +125,10 @@ def check_budget(chosen: Candidates, budget_s: float) -> None:
 
 
 def next_trial(chosen: Candidates, found: Findings, question: Question, budget_s: float, left_s: float) -> Trial | None:
-    """The next relay: first all backends, then chunks of the best, another size, and those that are close again."""
+    """The next relay: first all backends, then several agents and chunks of the best, another size, the close again."""
     rounds_s = min(max(budget_s / ROUNDS_SHARE, SHORTEST_ROUNDS_S), LONGEST_ROUNDS_S)
-    together = 2 if question.device == "gpu" else len(_all(chosen))
-    measured = found.measured(_all(chosen))
+    together = 2 if question.device == "gpu" else len(chosen.all)
+    measured = found.measured(chosen.all)
     if not measured:
         cells = found.open(chosen.phases)[:together]
         return trial_of(cells, found, left_s, rounds_s) if cells and left_s > 0 else None
@@ -149,7 +149,11 @@ def _unknown(chosen: Candidates, found: Findings, ranked: Sequence[Ranked]) -> l
     """The first of the ranking, with candidates that have no times yet: the most promising first."""
     place = {row.forecast.cell.run["backend"]: i for i, row in reversed(list(enumerate(ranked)))}
     fast = [cell for cell in chosen.chunks if _worth_a_chunk(cell, ranked)]
-    later = sorted(found.open(fast), key=lambda cell: place.get(cell.run["backend"], len(place)))
+    # Several agents in one program save most, so that the best backends are tried so first.
+    later = sorted(
+        found.open([*chosen.populations, *fast]),
+        key=lambda cell: (cell.members == 1, place.get(cell.run["backend"], len(place))),
+    )
     cells = [*found.open(chosen.phases), *later]
     return [ranked[0].forecast.cell, *cells] if cells else []
 
@@ -161,7 +165,8 @@ def _worth_a_chunk(cell: Cell, ranked: Sequence[Ranked]) -> bool:
 
 def _sizes(found: Findings, ranked: Sequence[Ranked]) -> list[Cell]:
     """The best candidates of two array frameworks with another network, unless two were measured."""
-    if len(families([row for row in ranked if row.forecast.cell.id in sizes_of(found, ranked)])) == 2:
+    known = sizes_of(found, ranked)
+    if len(families([row for row in ranked if row.forecast.cell.id in known])) == 2:
         return []
     best = [resized(row.forecast.cell) for row in list(families(ranked).values())[:2]]
     return best if len(best) == 2 and len(found.open(best)) == 2 else []
@@ -218,7 +223,7 @@ def turn_seconds(cell: Cell, found: Findings) -> float:
 
 def answer_of(chosen: Candidates, found: Findings, question: Question) -> Answer:
     """What is known so far, as an answer."""
-    ranked = rank(found.measured(_all(chosen)), question)
+    ranked = rank(found.measured(chosen.all), question)
     size = size_crossing(ranked, sizes_of(found, ranked), question)
     return Answer(
         question,
@@ -241,21 +246,17 @@ def sizes_of(found: Findings, ranked: Sequence[Ranked]) -> dict[str, tuple[Cell,
 def _left_out(chosen: Candidates, found: Findings, ranked: Sequence[Ranked]) -> dict[str, str | Skipped]:
     known = {row.forecast.cell.id for row in ranked}
     left: dict[str, str | Skipped] = dict(chosen.left_out)
-    for cell in _all(chosen):
+    for cell in chosen.all:
         if cell.id in known:
             continue
         long = cell in chosen.chunks and not _worth_a_chunk(cell, ranked)
         skipped = Skipped.LONG_ITERATIONS if long else Skipped.NO_TIME
-        left[cell.variant] = found.failed.get(cell.id, skipped)
+        left[cell.name] = found.failed.get(cell.id, skipped)
     return left
 
 
 def _nothing(chosen: Candidates, found: Findings, spent_s: float) -> str:
-    why = [f"{cell.variant}: {found.failed[cell.id]}" for cell in _all(chosen) if cell.id in found.failed]
+    why = [f"{cell.name}: {found.failed[cell.id]}" for cell in chosen.all if cell.id in found.failed]
     if why:
         return "no candidate could be measured: " + "; ".join(why)
     return f"nothing was measured in {spent_s:.0f} s; use a longer --budget, or name fewer --backends"
-
-
-def _all(chosen: Candidates) -> list[Cell]:
-    return [*chosen.phases, *chosen.chunks]
