@@ -14,6 +14,7 @@ from benchback.measure.flops import work_ledger
 from benchback.measure.record import Attempt, Cell, Record
 from benchback.measure.store import Lease, Store, create
 from benchback.measure.study import Product, Study, every_mode, variants
+from benchback.registry import BACKENDS
 
 HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>&amp;\"'`${1}"
 """Text that must come out as itself wherever it is shown."""
@@ -23,6 +24,8 @@ SLOWER = {"linen": 1.0, "nnx": 1.03, "equinox": 1.0, "haiku": 1.05, "purejax": 0
 COLD = {"linen": 6.0, "nnx": 8.0, "equinox": 6.5, "haiku": 6.2, "purejax": 5.0, "pytorch": 2.5}
 MODEL = {"small": 1.0, "medium": 3.0, "large": 12.0}
 ENV = {"CartPole-v1": 1.0, "Acrobot-v1": 1.3, "MountainCar-v0": 1.1, "Breakout-MinAtar": 2.4, "Asterix-MinAtar": 3.5}
+ADDED_BYTES = 4096.0 * 30
+"""Memory of every agent beyond the first."""
 BEST = {"jit", "split", "flatten", "compile"}
 
 
@@ -41,6 +44,8 @@ class Shape:
     seed: int = 0
     speed: float = 1.0
     """Factor on every duration of PyTorch: another version of it, say."""
+    agents: Sequence[int] = ()
+    """Numbers of agents in one program that are measured, too, on the first environment."""
 
 
 def study_of(shape: Shape) -> Study:
@@ -55,6 +60,11 @@ def study_of(shape: Shape) -> Study:
     if shape.sync:
         few = axes | {"model": shape.models[:1]}
         parts.append(Product(label="sync", axes=few, fixed=length | {"timing": "sync"}))
+    if shape.agents:
+        able = [name for name in shape.backends if BACKENDS[name].populations]
+        here = {"env": f"gymnax/{shape.envs[0]}", "model": shape.models[0]}
+        choice = {"members": shape.agents, "variant": variants(able)}
+        parts.append(Product(label="agents", axes=choice, fixed=length | here))
     if shape.modes:
         fixed = length | {"env": f"gymnax/{shape.envs[0]}", "model": "small", "num_steps": 32}
         choice = {"variant": every_mode(without=("cudagraphs", "eager"))}
@@ -124,7 +134,13 @@ def steady_seconds(cell: Cell, shape: Shape) -> float:
     overhead = (SLOWER[cell.run["backend"]] - 1) / model ** (0.8 if cell.run["backend"] == "pytorch" else 0.0)
     slow = 1.0 if cell.run["mode"] in BEST else 8.0
     speed = shape.speed if cell.run["backend"] == "pytorch" else 1.0
-    return 0.02 * (model + env) * (1 + overhead) * slow * speed * (1.05 if cell.timing == "sync" else 1.0)
+    seconds = 0.02 * (model + env) * (1 + overhead) * slow * speed * (1.05 if cell.timing == "sync" else 1.0)
+    return seconds * together(cell.members)
+
+
+def together(agents: int) -> float:
+    """How many times as long as one agent so many take in one program: each costs half in the limit."""
+    return 0.5 * agents + 0.5
 
 
 def record_for(cell: Cell, seed: int, shape: Shape, generator: np.random.Generator) -> Record:
@@ -137,11 +153,21 @@ def record_for(cell: Cell, seed: int, shape: Shape, generator: np.random.Generat
     seconds[1 + calls // 15 : 1 + calls // 6] *= 1.1
     if drifts(cell, shape):
         seconds *= np.linspace(1, 1.3, calls)
-    cold = COLD[cell.run["backend"]] * (1 if cell.run["mode"] in BEST else 0.6) * math.exp(generator.normal(0, 0.02))
+    cold = (
+        COLD[cell.run["backend"]]
+        * (1 + (cell.members > 1))
+        * (1 if cell.run["mode"] in BEST else 0.6)
+        * math.exp(generator.normal(0, 0.02))
+    )
     seconds[0] = 0.6 * cold
     place = np.linspace(0, 1, calls)
     returns = 20 + 400 * place**1.5 * np.exp(generator.normal(0, 0.1)) + generator.normal(0, 8, calls)
-    memory = 6e8 + 1e8 * SLOWER[cell.run["backend"]] + np.linspace(0, 2e7 if cell.run["backend"] == "nnx" else 0, calls)
+    memory = (
+        6e8
+        + ADDED_BYTES * (cell.members - 1)
+        + 1e8 * SLOWER[cell.run["backend"]]
+        + np.linspace(0, 2e7 if cell.run["backend"] == "nnx" else 0, calls)
+    )
     samples: dict[str, list[float | None]] = {
         "total_s": seconds.tolist(),
         "episode_return": [None, *returns[1:].tolist()],
@@ -155,10 +181,11 @@ def record_for(cell: Cell, seed: int, shape: Shape, generator: np.random.Generat
         samples |= {"rollout_s": (share * seconds).tolist(), "update_s": ((1 - share) * seconds).tolist()}
     marks = {"imported": 0.15 * cold, "built": 0.2 * cold, "initialised": 0.4 * cold, "first_call": cold}
     marks["finished"] = cold + float(seconds[1:].sum())
-    steps = cell.run["num_envs"] * cell.run["num_steps"]
+    steps = cell.run["num_envs"] * cell.run["num_steps"] * cell.members
     ledger = {"seed": seed, "iterations_per_call": per_call, "env_steps_per_call": steps * per_call, "parameters": 4610}
     ledger |= {"backend": cell.run["backend"], "mode": cell.run["mode"], "unit": cell.run["unit"], "dtype": "float32"}
     ledger |= {"compiles": 2, "host_syncs_per_call": 1, "transfers_per_call": 0, "matmul_precision": "highest"}
     rows = {"critic": Rows(forward=steps, gradient=10 * steps, final=steps)}
     ledger |= work_ledger(rows, {"critic": (4, 64, 64, 1)}, skips=cell.run["backend"] != "pytorch")
+    ledger |= {"members": cell.members, "group": 1} if cell.members > 1 else {}
     return Record(samples, marks, ledger, {"peak_rss_bytes": float(memory.max())})

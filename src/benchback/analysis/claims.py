@@ -163,7 +163,7 @@ def _paired(
 ) -> tuple[list[Measured], list[Measured]]:
     """The metric of two cells in the blocks that are planned for both; a reason where they may not be compared."""
     a, b = group.outcomes[mine.id], group.outcomes[theirs.id]
-    refused = _unproven(mine, parity) or _unproven(theirs, parity)
+    refused = unproven(mine, parity) or unproven(theirs, parity)
     blocks = sorted(a.keys() & b.keys())
     numerator: list[Measured] = []
     for block in blocks:
@@ -182,7 +182,7 @@ def _numerator(mine: Outcome, theirs: Outcome, metric: str) -> Measured:
     return ratio * seconds if isinstance(ratio, float) else ratio
 
 
-def _unproven(cell: Cell, parity: Mapping[str, str]) -> ParityNotProven | None:
+def unproven(cell: Cell, parity: Mapping[str, str]) -> ParityNotProven | None:
     """Why no speed may be claimed for a cell; None where the parity of its program was proven."""
     verdict = parity_verdict(cell, parity)
     return None if verdict in (PASS, PASS_IN_MODE_NONE) else ParityNotProven(cell.proof, verdict)

@@ -18,6 +18,7 @@ from benchback.measure.verify import disagreements
 LEDGER = ("parameters", "optimiser_steps", "env_steps_per_call", "iterations_per_call", "host_syncs_per_call")
 LEDGER_MORE = ("transfers_per_call", "bridged", "compiles", "dtype", "matmul_precision", "threads")
 LEDGER_WORK = ("forward_flops", "gradient_flops", "final_value_rows")
+LEDGER_AGENTS = ("members", "group")
 LEDGER_HOST = ("env_transfers_per_call", "env_bytes_per_call", "env_share")
 
 
@@ -29,7 +30,8 @@ def parity_table(source: Source) -> pl.DataFrame:
     code = str(events[-1].detail.get("code", "")) if events else ""
     return frame(
         [
-            {"program": proof, "backend": cell.run["backend"], "verdict": verdict, "levels": levels, "code": code}
+            {"program": proof, "backend": cell.run["backend"], "verdict": verdict, "code": code}
+            | {"levels": f"{levels}, L4 of members" if levels and cell.members > 1 else levels}
             for proof, (cell, verdict) in verdicts.items()
         ]
     )
@@ -48,9 +50,11 @@ def ledger_table(source: Source) -> pl.DataFrame:
 
 
 def ledger_fields(source: Source) -> tuple[str, ...]:
-    """Fields of a ledger to show; what crosses to environments that live in Python, only where there is one."""
+    """Fields of a ledger to show; those of several agents, and of environments in Python, only where there are any."""
     hosts = any(run.sampled and run.sampled.ledger.get("host_env") for run in source.runs)
-    return (*LEDGER, *LEDGER_MORE, *LEDGER_WORK, *(LEDGER_HOST if hosts else ()))
+    several = any(cell.members > 1 for cell in source.cells.values())
+    more = (*(LEDGER_AGENTS if several else ()), *(LEDGER_HOST if hosts else ()))
+    return (*LEDGER, *LEDGER_MORE, *LEDGER_WORK, *more)
 
 
 def _ledgers_by_group(source: Source) -> dict[str, list[Mapping[str, Any]]]:
@@ -122,7 +126,7 @@ def code_size_table(source: Source) -> pl.DataFrame:
     measured: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
     for cell, runs in by_cell(source):
         for run in runs:
-            if run.sampled and cell.run["mode"] not in ("none", "eager"):
+            if run.sampled and cell.run["mode"] not in ("none", "eager") and cell.members == 1:
                 marks, compiles = run.sampled.marks, run.sampled.compiles
                 late = float(np.nansum(compiles[1:])) if len(compiles) else np.nan
                 wait = marks["first_call"] - marks.get("imported", 0.0), marks.get("imported", np.nan), late

@@ -53,6 +53,8 @@ class Setting:
     timing: str
     device: str
     threads: int
+    agents: int = 1
+    """Trained in one program."""
 
 
 def grouped(cells: Mapping[str, Cell], outcomes: Mapping[str, Mapping[int, Outcome]]) -> list[Group]:
@@ -70,11 +72,12 @@ def grouped(cells: Mapping[str, Cell], outcomes: Mapping[str, Mapping[int, Outco
 
 
 def work_title(cell: Cell, *, algorithm: bool = True, suite: bool = True) -> str:
-    """`ppo gymnax/CartPole-v1 small, async`: the work of a group, with or without algorithm and suite."""
+    """`ppo gymnax/CartPole-v1 small, async, 64 agents`: the work of a group, with or without algorithm and suite."""
     first = f"{cell.run['algorithm']} " if algorithm else ""
     env = cell.run["env"] if suite else env_of(cell)
     threads = "" if cell.threads == 1 else f", {cell.threads} threads"
-    return f"{first}{env} {model_of(cell)}, {cell.timing}{threads}"
+    agents = "" if cell.members == 1 else f", {cell.members} agents"
+    return f"{first}{env} {model_of(cell)}, {cell.timing}{threads}{agents}"
 
 
 def work_amount(cell: Cell) -> str:
@@ -100,7 +103,7 @@ def original(cell: Cell) -> Cell:
 
 def setting_of(cell: Cell) -> Setting:
     """What of a cell is never pooled with another."""
-    return Setting(str(cell.run["algorithm"]), cell.timing, cell.device, cell.threads)
+    return Setting(str(cell.run["algorithm"]), cell.timing, cell.device, cell.threads, cell.members)
 
 
 def by_setting(groups: Sequence[Group]) -> dict[Setting, list[Group]]:

@@ -212,18 +212,18 @@ def _goals(source: Source) -> Iterator[tuple[Learnt, float]]:
 
 def profiles_table(source: Source) -> pl.DataFrame:
     """Fraction of runs whose last return is beyond a share of the way to the group's best, with its interval."""
-    scores: dict[tuple[str, ...], dict[str, tuple[Cell, list[NDArray]]]] = {}
+    scores: dict[tuple[Any, ...], dict[str, tuple[Cell, list[NDArray]]]] = {}
     for cells in _learnt(source):
         first, best = ends(cells)
         for cell, _, curves in cells:
             score = (curves[:, -1] - first) / ((best - first) or 1.0)
             for env in (ALL, env_of(cell)):
                 for model in (ALL, model_of(cell)):
-                    part = scores.setdefault((env, model, cell.timing, cell.device), {})
+                    part = scores.setdefault((env, model, cell.timing, cell.device, cell.members), {})
                     part.setdefault(cell.variant, (cell, []))[1].append(score)
     levels = np.linspace(0, 1.2, 25)
     rows = []
-    for (env, model, timing, _), part in scores.items():
+    for (env, model, timing, *_), part in scores.items():
         for variant, (cell, strata) in part.items():
             generator = source.generator("profile", env, model, timing, variant)
             band = stats.profile_band(strata, levels, generator, resamples=RESAMPLES)

@@ -17,10 +17,16 @@ def variant_rows(group: Group) -> list[dict[str, Any]]:
 def _row(group: Group, cell: Cell) -> dict[str, Any]:
     outcomes = [outcome for outcome in group.outcomes[cell.id].values() if outcome.ledger]
     steady_s = median(outcome.metrics["steady"] for outcome in outcomes)
-    row: dict[str, Any] = {"group": group.title, "variant": cell.variant, "blocks": len(outcomes)}
+    row: dict[str, Any] = {
+        "group": group.title,
+        "variant": cell.variant,
+        "agents": cell.members,
+        "blocks": len(outcomes),
+    }
     row |= {"algorithm": cell.run["algorithm"], "backend": cell.run["backend"]}
-    row["steps_per_s"] = cell.run["num_envs"] * cell.run["num_steps"] / steady_s if steady_s else None
-    row["compile_s"] = _compile_s(cell, outcomes, steady_s or 0.0)
+    steps = cell.run["num_envs"] * cell.run["num_steps"] * cell.members
+    row["steps_per_s"] = steps / steady_s if steady_s else None
+    row["compile_s"] = compile_s(cell, outcomes, steady_s or 0.0)
     row["cold_start_s"] = median(outcome.metrics["cold_start"] for outcome in outcomes)
     row["episode_return"] = median(outcome.episode_return for outcome in outcomes)
     return row
@@ -32,7 +38,7 @@ def median(values: Iterable[Measured | None]) -> float | None:
     return statistics.median(known) if known else None
 
 
-def _compile_s(cell: Cell, outcomes: Iterable[Outcome], steady_s: float) -> float | None:
+def compile_s(cell: Cell, outcomes: Iterable[Outcome], steady_s: float) -> float | None:
     """What the first call takes beyond a steady one; where nothing is steady, all of it."""
     compiled = [outcome for outcome in outcomes if not outcome.ledger.get("cached_files_before")]
     first_s = median(outcome.first_call_s for outcome in compiled)

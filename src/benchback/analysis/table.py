@@ -23,7 +23,7 @@ def keys(cell: Cell) -> dict[str, Any]:
         "model": model_of(cell),
         "backend": str(cell.run["backend"]),
     }
-    shown |= {"mode": str(cell.run["mode"]), "device": cell.device, "timing": cell.timing}
+    shown |= {"mode": str(cell.run["mode"]), "device": cell.device, "timing": cell.timing, "agents": str(cell.members)}
     return shown | {"variant": cell.variant, "name": variant_name(cell), "unit": str(cell.run["unit"])}
 
 

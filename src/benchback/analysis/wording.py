@@ -22,6 +22,7 @@ from benchback.stats import (
     NoCommonRound,
     NotPositive,
     NoVerdict,
+    Together,
     TooFewValues,
     Unsteady,
     UnsteadyCause,
@@ -204,6 +205,13 @@ def no_break_even_text(reason: NoBreakEven | None, a: Cell, b: Cell) -> str:
             return f"{ahead.variant} is ahead from the start and stays so"
 
 
+def even_text(found: Together) -> str:
+    """`from 12 agents on`, or `not up to 1,024 agents`."""
+    if found.agents is None:
+        return f"not up to {found.most:,} agents"
+    return f"from {found.agents:,} agent{'s' if found.agents > 1 else ''} on"
+
+
 def disagreement_text(found: Disagreement) -> str:
     """`dtype is 'float32' and 'float64'`."""
     first, second = found.values
@@ -216,9 +224,10 @@ def extra_work_text(found: ExtraWork | None) -> str:
 
 
 def setting_text(setting: Setting) -> str:
-    """`ppo, async, cpu, 1 thread`."""
+    """`ppo, async, cpu, 1 thread`, and `64 agents` where there are several."""
     threads = f"{setting.threads} thread{'s' if setting.threads > 1 else ''}"
-    return f"{setting.algorithm}, {setting.timing}, {setting.device}, {threads}"
+    agents = f", {setting.agents} agents" if setting.agents > 1 else ""
+    return f"{setting.algorithm}, {setting.timing}, {setting.device}, {threads}{agents}"
 
 
 def comparison_columns(row: Comparison, along: Range | None = None) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from benchback.analysis.wording import (
     verdict_text,
 )
 from benchback.measure.store import Store
-from benchback.report import prose
+from benchback.report import prose, prose_many
 
 METRICS_SHOWN = ("steady", "cold_start", "total")
 MOST_MISSING = 6
@@ -52,6 +52,7 @@ def print_outcome(store: Store, as_json: bool) -> int:
         }
         summary = {"event": "outcome", "store": str(store.path), "slots": asdict(counts), "claims": listed}
         summary |= {"summaries": [summary_record(x) for x in whole], "evidence": asdict(evidence_of(source.groups))}
+        summary |= {"agents": prose_many.paragraphs(source)}
         print(json.dumps(summary | {"rows": [row for group in source.groups for row in variant_rows(group)]}))
         return counts.failed
     for group in source.groups:
@@ -62,6 +63,8 @@ def print_outcome(store: Store, as_json: bool) -> int:
         print(f"{counts.failed} runs have no result: benchback list-runs {store.path}")
     for summary in whole:
         print_summary(summary, evidence_text(evidence_of(source.settings[summary.setting])), len(whole) > 1)
+    for text in prose_many.paragraphs(source):
+        Console(width=WIDTH, highlight=False).print(Text(text))
     print(f"results in {store.path}")
     return counts.failed
 

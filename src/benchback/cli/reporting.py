@@ -154,7 +154,8 @@ def print_comparison(found: "Compared", before: str, after: str, as_json: bool) 
 def _comparison_line(row: Mapping[str, Any]) -> tuple[str, ...]:
     text = escape(row["text"] or row["reason"])
     seconds = ("-" if row[name] is None else f"{row[name]:.4g}" for name in ("before_s", "after_s"))
-    words = (row["name"], row["env"], row["model"], row["timing"], row["figure"])
+    agents = "" if row["agents"] == "1" else f", {row['agents']} agents"
+    words = (row["name"] + agents, row["env"], row["model"], row["timing"], row["figure"])
     return (*map(escape, words), *seconds, f"[red]{text}[/red]" if row["regression"] else text)
 
 

@@ -22,9 +22,9 @@ WIDTH = 640
 """Width of a chart as a file; on the page it is as wide as the page."""
 FILE_FONT = "sans-serif"
 """The one that vl-convert brings along: the same on every machine, and four times as fast as those it must find."""
-APART = ("algorithm", "device", "timing")
+APART = ("algorithm", "device", "timing", "agents")
 """What is never mixed in a chart that does not name it."""
-FILTERS = ("algorithm", "env", "model", "backend", "mode", "device", "timing")
+FILTERS = ("algorithm", "env", "model", "backend", "mode", "device", "timing", "agents")
 
 
 @dataclass(frozen=True)

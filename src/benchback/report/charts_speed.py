@@ -113,7 +113,8 @@ def forest_chart(data: str) -> Any:
         f" + (datum.{name} == '*' ? '' : ', ' + datum.{name})" for name in ("env", "model")
     )
     # What is the same in all rows need not be said in each.
-    label += "".join(f" + (datum.{name}s > 1 ? ', ' + datum.{name} : '')" for name in APART)
+    words = dict.fromkeys(APART, "") | {"agents": " + (datum.agents == '1' ? ' agent' : ' agents')"}
+    label += "".join(f" + (datum.{name}s > 1 ? ', ' + datum.{name}{word} : '')" for name, word in words.items())
     mde = "(isValid(datum.detectable) ? ', MDE ' + format(datum.detectable, '.1%') : '')"
     counted = [alt.JoinAggregateFieldDef(op="distinct", field=name, **{"as": f"{name}s"}) for name in APART]
     base = chart(data).transform_joinaggregate(counted)

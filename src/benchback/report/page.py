@@ -17,6 +17,7 @@ from benchback.analysis.source import Source
 from benchback.analysis.table import keys
 from benchback.measure import study as studies
 from benchback.measure.machine import cache_folder, keep
+from benchback.report import charts_many, prose_many
 from benchback.report.answers import Answer, families
 from benchback.report.chart import APART, FILTERS, Figure, config, has_something
 
@@ -37,6 +38,7 @@ class Section:
 SECTIONS = {
     1: Section("The verdict", "Verdict"),
     2: Section("Speed", "Speed", "every variant against the reference, and every pair of variants"),
+    12: Section("Many agents", "Agents", "N agents in one program, one after another and side by side; cost of each"),
     3: Section("Durations, overheads, phases and modes", "Durations", "seconds of runs and of their parts"),
     4: Section("Iterations over time and break-even", "Break-even", "warm-up, and when a slow start has paid"),
     5: Section("Learning", "Learning", "returns by steps and by seconds"),
@@ -84,7 +86,7 @@ def page(content: Content) -> str:
     """The whole file."""
     source = content.source
     name = str(source.campaign.get("study", {}).get("name", "campaign"))
-    sections = "".join(_section(content, number) for number in content.sections[1:])
+    sections = "".join(_section(content, place, number) for place, number in list(enumerate(content.sections, 1))[1:])
     links = "".join(f'<li><a href="#s{n}">{escape(SECTIONS[n].short)}</a></li>' for n in content.sections)
     parts = {
         "policy": POLICY,
@@ -121,6 +123,8 @@ def _filters(source: Source) -> str:
     """A list of boxes for every axis with more than one value; the others are said. A button for a family alone."""
     made = []
     for name, values in choices(source).items():
+        if name == "agents" and values == ["1"]:
+            continue
         if len(values) < 2:
             made.append(f'<p class="single">{name}: {escape(values[0]) if values else "none"}</p>')
             continue
@@ -145,12 +149,14 @@ def choices(source: Source) -> dict[str, list[str]]:
     return {name: list(dict.fromkeys(str(row[name]) for row in rows)) for name in FILTERS}
 
 
-def _section(content: Content, number: int) -> str:
+def _section(content: Content, place: int, number: int) -> str:
     """A section, folded; drawn when it is opened."""
     section = SECTIONS[number]
     inside = _again(content.source) if number == 11 else ""
+    if number == charts_many.SECTION:
+        inside = "".join(f"<p>{escape(text)}</p>" for text in prose_many.paragraphs(content.source))
     return (
-        f'<details class="section" id="s{number}"><summary><h2 id="h{number}">{number}. {escape(section.title)}</h2> '
+        f'<details class="section" id="s{number}"><summary><h2 id="h{number}">{place}. {escape(section.title)}</h2> '
         f'<span class="gist">{escape(section.gist)}</span></summary>'
         f"{inside}{_blocks(content.present(number))}</details>"
     )
@@ -269,7 +275,7 @@ def _payload(content: Content) -> dict[str, Any]:
 
 
 def _answer(answer: Answer) -> dict[str, Any]:
-    setting = {name: getattr(answer.setting, name) for name in APART}
+    setting = {name: str(getattr(answer.setting, name)) for name in APART}
     place = {"env": answer.env, "model": answer.model, "backends": list(answer.backends)}
     said = {"title": answer.said.setting, "recommendation": answer.recommendation, "evidence": answer.said.evidence}
     lists = {name: list(getattr(answer.said, name)) for name in ("comparisons", "depends", "missing")}

@@ -3,8 +3,8 @@
 Every ratio says how many times as long; nothing is said to be so many times as fast.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from benchback import stats
 from benchback.analysis.choices import Choice, Summary, Turn, summaries
@@ -79,12 +79,21 @@ def _verdict(source: Source, claims: Sequence[Claim], found: Sequence[Summary], 
     said = tuple(each for each, _ in settings.values())
     if not said:
         return Verdict(NOTHING, ())
-    text = said[0].recommendation
-    first, *others = (summary for _, summary in settings.values())
-    for each, summary in zip(said[1:], others, strict=True):
-        same = first and summary and _alike(first, summary)
-        text += f" In {each.setting} {'the choice is the same.' if same else f'not so: {each.recommendation}'}"
-    return Verdict(text, said)
+    first, *others = settings
+    same = [x for x in others if _alike(settings[first][1], settings[x][1])]
+    texts = [f"{where} the choice is the same." for where in _places(first, same)]
+    for each in (x for x in others if x not in same):
+        texts += [f"{where} not so: {settings[each][0].recommendation}" for where in _places(first, [each])]
+    return Verdict(" ".join([said[0].recommendation, *texts]), said)
+
+
+def _places(first: Setting, settings: Sequence[Setting]) -> Iterator[str]:
+    """`With 4 and 16 agents` of settings that differ from the first in nothing else, `In ...` of the others."""
+    agents = [x for x in settings if replace(x, agents=first.agents) == first]
+    if agents:
+        yield f"With {_listed([str(x.agents) for x in agents])} agents"
+    if others := [setting_text(x) for x in settings if x not in agents]:
+        yield f"In {_listed(others)}"
 
 
 def _chosen(group: Group, env: str, model: str) -> bool:
@@ -92,8 +101,10 @@ def _chosen(group: Group, env: str, model: str) -> bool:
     return env in (ALL, env_of(cell)) and model in (ALL, model_of(cell))
 
 
-def _alike(a: Summary, b: Summary) -> bool:
+def _alike(a: Summary | None, b: Summary | None) -> bool:
     """Whether two summaries choose the same variants."""
+    if a is None or b is None:
+        return False
     names = [sorted(cell.variant for cell in x.choice.best) if x.choice else None for x in (a, b)]
     return names[0] == names[1] is not None and not a.turns and not b.turns
 

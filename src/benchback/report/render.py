@@ -14,7 +14,7 @@ from typing import Any
 import polars as pl
 from altair.utils.schemapi import debug_mode
 
-from benchback.analysis import claim_tables, diagnostics, overheads, progress
+from benchback.analysis import claim_tables, diagnostics, many, overheads, progress
 from benchback.analysis.claims import Claim, all_claims
 from benchback.analysis.export import harmless
 from benchback.analysis.reader import read
@@ -23,7 +23,7 @@ from benchback.analysis.table import runs_table
 from benchback.errors import InputError
 from benchback.measure.machine import allowed_processors
 from benchback.measure.store import Store
-from benchback.report import charts_diagnostics, charts_speed, charts_training
+from benchback.report import charts_diagnostics, charts_many, charts_speed, charts_training
 from benchback.report.answers import answers
 from benchback.report.chart import Figure, rows_of, specification, unfiltered, with_data
 from benchback.report.drawing import Drawing, draw, drawings
@@ -53,6 +53,9 @@ TABLES: dict[str, Table] = {
     "failures": diagnostics.failures_table,
     "code_size": diagnostics.code_size_table,
     "provenance": diagnostics.provenance_table,
+    "many": many.many_table,
+    "agents": many.agents_table,
+    "even": many.even_table,
 }
 BY_VARIANT = ("runs", "claims", "pairs", "published", "overheads", "phases", "timeline", "breakeven", "curves")
 BY_VARIANT += ("thresholds", "profiles", "memory", "device_memory")
@@ -85,7 +88,8 @@ def charts_of(source: Source) -> list[Figure]:
     """Every chart, and every table without one, in the order of the page."""
     # Checking every channel against the schema takes seconds; the tests check whole charts.
     with debug_mode(False):
-        return [*charts_speed.section(source), *charts_training.section(source), *charts_diagnostics.section(source)]
+        parts = (charts_speed, charts_many, charts_training, charts_diagnostics)
+        return [figure for part in parts for figure in part.section(source)]
 
 
 def render(

@@ -1,8 +1,8 @@
 """Statistics of measurements: pure functions on arrays, every random draw from a Generator given.
 
 `ratios` estimates, `relay` compares programs that take turns, `verdicts` decides, `steady` finds where warm-up ends,
-`breakeven` when it has paid, `returns` summarises learning, `slopes` looks for leaks, `published` recomputes the tables
-of benchback-rl by its own formulas.
+`breakeven` when it has paid, `together` from how many agents on one program pays, `returns` summarises learning,
+`slopes` looks for leaks, `published` recomputes the tables of benchback-rl by its own formulas.
 A value that cannot be computed is replaced by a typed reason (`missing`), never by a sentence.
 The tests simulate campaigns with known effects and check false alarms, coverage and power against the claims here.
 Importing this imports neither scipy nor ruptures; the functions that need them do.
@@ -37,6 +37,7 @@ from benchback.stats.returns import (
 )
 from benchback.stats.slopes import Slope, TooFewValues, robust_slope
 from benchback.stats.steady import Segment, Unsteady, UnsteadyCause, steady, warmup_excess
+from benchback.stats.together import Together, per_added_agent, together_break_even
 from benchback.stats.verdicts import (
     MARGIN,
     Comparison,
@@ -73,6 +74,7 @@ __all__ = [
     "Ratio",
     "Segment",
     "Slope",
+    "Together",
     "TooFewValues",
     "Unsteady",
     "UnsteadyCause",
@@ -95,6 +97,7 @@ __all__ = [
     "median_interval",
     "minimum_detectable_effect",
     "paired_ratio",
+    "per_added_agent",
     "performance_profile",
     "pool",
     "profile_band",
@@ -104,6 +107,7 @@ __all__ = [
     "stratified_bootstrap",
     "time_left",
     "time_to_threshold",
+    "together_break_even",
     "tost",
     "verdict",
     "warmup_excess",

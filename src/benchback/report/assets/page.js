@@ -204,7 +204,7 @@
   function answer() {
     const places = (name) => (isActive(name) ? [...chosen[name]] : ["*"]);
     const wanted = places("env").flatMap((env) => places("model").map((model) => [env, model]));
-    const settings = DATA.answers.filter((x) => ["algorithm", "device", "timing"].every((name) => chosen[name].has(x[name])));
+    const settings = DATA.answers.filter((x) => ["algorithm", "device", "timing", "agents"].every((name) => chosen[name].has(x[name])));
     const isChosen = (x) => x.backends.length === chosen.backend.size && x.backends.every((name) => chosen.backend.has(name));
     const among = settings.some(isChosen) ? settings.filter(isChosen) : settings.filter((x) => x.backends.length === DATA.filters.backend.length);
     const found = wanted.slice(0, MOST_ANSWERS).map(([env, model]) => among.find((x) => x.env === env && x.model === model)).filter(Boolean);
