@@ -93,12 +93,12 @@ def _response(lines: Sequence[Line], name: str) -> Chart:
         for line, value in zip(lines, values, strict=True)
     ]
     x: Chart = {"field": "at", "title": name} | _axis(values)
-    y: Chart = {"field": "score", "type": "quantitative", "title": RETURN, "scale": {"zero": False}}
+    y: Chart = {"field": "score", "type": "quantitative", "title": RETURN, "scale": _around(lines)}
     faint = {"field": "trained", "type": "quantitative", "scale": None}
     layers: list[Chart] = [
         {
             "transform": [{"filter": "datum.low !== null"}],
-            "mark": {"type": "rule", "color": GREY, "opacity": 0.35},
+            "mark": {"type": "rule", "color": GREY, "opacity": 0.35, "clip": True},
             "encoding": {"x": x, "y": y | {"field": "low"}, "y2": {"field": "high"}},
         },
         {
@@ -157,6 +157,13 @@ def _scale(values: Sequence[float]) -> Chart:
     if low > 0 and high / low >= DECADE:
         return {"type": "log", "nice": False, "padding": 8}
     return {"zero": False, "padding": 8}
+
+
+def _around(lines: Sequence[Line]) -> Chart:
+    """As high as the means: intervals of few seeds would flatten them, and are cut off."""
+    scores = [line["score"] for line in lines]
+    room = 0.1 * (max(scores) - min(scores)) or 1.0
+    return {"domain": [min(scores) - room, max(scores) + room], "nice": False}
 
 
 def _shown(value: Any) -> Any:
