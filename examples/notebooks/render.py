@@ -16,8 +16,8 @@ from traitlets.config import Config
 
 FOLDER = Path(__file__).parent
 SOURCES = sorted(path for path in FOLDER.glob("*.py") if path != Path(__file__))
-TIMEOUT_S = 600
-"""For one cell; a whole walkthrough should take a minute, and not more than five."""
+TIMEOUT_S = 1800
+"""For one cell, against hanging only. A walkthrough takes a minute or two, on a busy machine ten times as long."""
 
 
 def render(source: Path, folder: Path) -> Path:
