@@ -41,7 +41,7 @@ class MLP(NamedTuple):
     def apply(self, params: Params, x: Shaped[Array, "B *I"]) -> Float[Array, "B O"]:
         """The outputs with these parameters."""
         own = [params[variable.path] for variable in self.model.trainable_variables]
-        outputs, _ = self.model.stateless_call(own, [], x.reshape(len(x), -1).astype(self.model.dtype))
+        outputs, _ = self.model.stateless_call(own, [], x.reshape(len(x), -1).astype(self.model.compute_dtype))
         return outputs
 
 
@@ -50,11 +50,13 @@ def mlp(
 ) -> MLP:
     """An MLP whose variables are called `name/0/kernel` and so on."""
     widths, dtype_name = [*hidden, outputs], str(jnp.dtype(dtype))
+    # JAX's tanh: that of Keras computes in float32 whatever the type.
     layers = [
-        keras.layers.Dense(width, "tanh" if i < len(hidden) else None, dtype=dtype_name, name=str(i))
+        keras.layers.Dense(width, jnp.tanh if i < len(hidden) else None, dtype=dtype_name, name=str(i))
         for i, width in enumerate(widths)
     ]
     model = keras.Sequential(layers, name=name)
+    model.dtype_policy = keras.DTypePolicy(dtype_name)
     model.build((None, prod(shape)))
     return MLP(model, [2**0.5] * len(hidden) + [head_scale])
 
