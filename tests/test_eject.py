@@ -116,13 +116,13 @@ def changed(module: Any, *changes: tuple[str, str]) -> dict[str, str]:
     return {module.__name__: text}
 
 
-NETWORKS = 'NETWORKS = {"small": ActorCritic, "large": make}\n\n\nclass State(NamedTuple):'
+NETWORKS = 'SIZES = {"small": ActorCritic, "large": make}\n\n\nclass State(NamedTuple):'
 CHANGED = {
     "returns": changed(returns, ("gamma * lam)", "gamma * lam * 0.5)")),
     "networks": changed(
         ppo_equinox,
         ("class State(NamedTuple):", NETWORKS),
-        ("model = ActorCritic(", "model = NETWORKS[config.model]("),
+        ("model = NETWORKS[config.network](", "model = SIZES[config.model]("),
     ),
 }
 """Sources that differ from those in the tree."""

@@ -128,5 +128,5 @@ def test_a_suite_that_is_not_installed_names_its_extra(suite: str, monkeypatch: 
 
 
 def test_native_torch_environments_are_refused_to_jax() -> None:
-    with pytest.raises(InputError, match="use backend pytorch"):
+    with pytest.raises(InputError, match="use --backend pytorch"):
         envs.make("torch/CartPole-v1", 1, "jax")

@@ -284,7 +284,7 @@ def test_mlflow_keeps_all_trainings_beside_their_folders(tmp_path: Path) -> None
 def test_trackers_that_cannot_work_are_refused_before_training(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed, "find_spec", lambda name: None)
     with (
-        pytest.raises(InputError, match=r"--track mlflow needs a package .*benchback\[mlflow\]"),
+        pytest.raises(InputError, match=r"--track mlflow needs a package .*\.\[mlflow\]"),
         tracking(Run.from_dict({}), ("mlflow",), False, pytest.fail),
     ):
         pass

@@ -16,7 +16,7 @@ WIDTH = 88
 MODULES = {
     "api": "The package as a library: what `import benchback as bb` gives.",
     "agent": "The interface between algorithms and frameworks.",
-    "runs": "A run: everything that determines one training.",
+    "training.run": "A run: everything that determines one training.",
     "registry": "The matrix of algorithms and backends.",
     "training": "The training loop, one for all.",
     "envs.interface": "What an environment is to an agent.",

@@ -39,7 +39,7 @@ _ELSEWHERE = {
     "Diverged": "training.monitor",
     "InputError": "errors",
     "Product": "measure.study",
-    "Run": "runs",
+    "Run": "training.run",
     "Study": "measure.study",
 }
 """Where a name is from that is not in `benchback.api`."""

@@ -148,7 +148,9 @@ SPELLINGS = {
 
 def choose(kind: str, name: Any, known: Iterable[str]) -> str:
     """`name` if it is known; otherwise an InputError names the one that is meant, or all."""
-    if isinstance(known, Merged) and name in known.broken:
+    if isinstance(name, str) and name in known:  # entry points are read only for names that are not built in
+        return name
+    if isinstance(known, Merged) and isinstance(name, str) and name in known.broken:
         raise InputError(f"{kind}={name} cannot be used: {known.broken[name]}; repair or uninstall it")
     return errors.choose(kind, name, known, SPELLINGS)
 

@@ -112,7 +112,7 @@ def question_of(flags: AdviseFlags) -> "Question":
     if flags.hidden:
         fields["hidden_sizes"] = list(flags.hidden)
     backends = tuple(dict.fromkeys(flags.backends)) or registry.backends_of(
-        flags.algorithm, fields.get("network", "mlp")
+        fields["algorithm"], fields.get("network", "mlp")
     )
     if not 1 <= flags.steps < 1e15:
         raise InputError(f"steps={flags.steps:g} must be at least 1 and less than 1e15, e.g. 1e7")

@@ -3,6 +3,7 @@
 import inspect
 import io
 import os
+import re
 import signal
 import sys
 from collections import Counter

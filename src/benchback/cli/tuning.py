@@ -105,12 +105,15 @@ def tune(arguments: list[str]) -> int:
 
 def usual_method(space: Any) -> str:
     """population where members of one program can differ in what is tuned, runs elsewhere."""
+    from benchback import registry
     from benchback.tools.tune.programs import fits, tuned_floats
     from benchback.tools.tune.space import points
     from benchback.training.run import Run
 
     listed = points(space, 0)
     runs = [Run.from_dict({**space.base, **point}) for point in listed]
+    for backend in dict.fromkeys(run.backend for run in runs):
+        registry.check_installed(backend)
     several = any(tuned_floats(run, [point]) for run, point in zip(runs, listed, strict=True))
     return "population" if several and all(map(fits, runs)) else "runs"
 

@@ -117,7 +117,7 @@ def _meant(parts: EnvId) -> str:
     """A question with the environment that is meant, if one is near; its suite may have been left out."""
     if ":" in parts.suite:
         return f"did you mean gymnasium/{parts.suite}? "
-    id = parts.base
+    id = parts.base.removesuffix("/")
     suite, slash, name = id.rpartition("/")
     known = [x for x in ids() if x.startswith(f"{suite}/")] or ids()
     names = list(dict.fromkeys(x.partition("/")[2] for x in known))

@@ -52,17 +52,20 @@ class Cell:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able; a training of one agent names neither its kind nor its members, as in stores from before."""
-        # Fields that stores once had, or had not yet: their cells would have other ids.
-        run = {name: x for name, x in self.run.items() if (name, x) != ("network", "mlp")}
+        # A field that stores once had: without it their cells would have other ids.
         division = "idiomatic" if self.kind == "peer" else "matched"
         unnamed = (("kind", "training"), ("members", 1))
-        found = {name: x for name, x in (asdict(self) | {"run": run}).items() if (name, x) not in unnamed}
-        return found | {"division": division}
+        return {name: x for name, x in asdict(self).items() if (name, x) not in unnamed} | {"division": division}
+
+    def identity(self) -> dict[str, Any]:
+        """What its id is made of: as `to_dict`, without the field of the usual network, which stores had not yet."""
+        run = {name: x for name, x in self.run.items() if (name, x) != ("network", "mlp")}
+        return replace(self, run=run).to_dict()
 
     @cached_property
     def id(self) -> str:
         """Depends on what is measured, not on the machine, the study or the time."""
-        return digest(self.to_dict())
+        return digest(self.identity())
 
     @cached_property
     def group(self) -> str:
@@ -74,7 +77,7 @@ class Cell:
         # What is imported is code to find the work by, not the work.
         work = {name: x for name, x in self.run.items() if name not in (*execution, "imports")}
         work = {name: x.rpartition("/")[2] if name == "env" else x for name, x in work.items()}
-        return digest(replace(self, run=work, twin=False).to_dict())
+        return digest(replace(self, run=work, twin=False).identity())
 
     @property
     def variant(self) -> str:

@@ -166,6 +166,8 @@ def choose(run: Run) -> Choice:
         raise InputError(f"unit={run.unit} cannot be ejected; use --unit phase, or fuse the two calls in the file")
     if run.framework == "jax" and run.config.dtype != "float32":
         raise InputError(f"dtype={run.config.dtype} cannot be ejected in JAX; use --dtype float32")
+    if (network := getattr(run.config, "network", "mlp")) not in registry.NETWORKS.built_in:
+        raise InputError(f"network={network} cannot be ejected: it is of a plug-in; use --network mlp")
     if run.gradients != "framework":
         raise InputError(f"gradients={run.gradients} cannot be ejected; use --gradients framework")
     return Choice(run, suite, name)

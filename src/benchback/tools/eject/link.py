@@ -63,6 +63,16 @@ def symbol_of(module: str, name: str = "") -> str:
     return "__".join([*module.split("."), *filter(None, [name])])
 
 
+def _plain_table(node: Any) -> Any:
+    """`NETWORKS = Networks(backend, part, mlp=MLP)` as `NETWORKS = {"mlp": MLP}`: a file has no plug-ins."""
+    call = getattr(node, "value", None)
+    if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "Networks":
+        names = [ast.Constant(keyword.arg) for keyword in call.keywords]
+        node.value = ast.copy_location(ast.Dict(list(names), [keyword.value for keyword in call.keywords]), call)
+        ast.fix_missing_locations(node)
+    return node
+
+
 class Linker:
     """Reads modules and links definitions into a Program."""
 
@@ -160,7 +170,7 @@ class Linker:
     def _define(self, module: str, name: str, node: Any) -> str:
         symbol = symbol_of(module, name)
         if symbol not in self.program.definitions:
-            definition = Definition(symbol, module, name, node, list(getattr(node, "riders", ())))
+            definition = Definition(symbol, module, name, _plain_table(node), list(getattr(node, "riders", ())))
             self.program.definitions[symbol] = definition
             self.waiting.append(definition)
         return symbol
