@@ -71,7 +71,7 @@ def check_runnable(study: Study) -> None:
     """Raise an InputError that names the extra if a package that the study needs is not installed."""
     # A cell of operations has many programs, each with its backend; sides of peers are no backends of ours.
     parts = [part for cell in study.cells for part in (cell.run, *cell.run.get("programs", ()))]
-    for name in dict.fromkeys(part.get("backend") for part in parts):
+    for name in dict.fromkeys(str(part.get("backend")) for part in parts):
         if name in registry.BACKENDS:
             registry.check_installed(name)
     for env in dict.fromkeys(cell.run.get("env") for cell in study.cells if study.kind == "training"):

@@ -6,12 +6,13 @@ and the roles of a State's fields. Definitions are read when they are first ment
 """
 
 import ast
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import benchback
-from benchback.tools.eject.source import parse
+from benchback.tools.eject.source import clone, parse
 
 PACKAGE = benchback.__name__
 ROOT = Path(benchback.__file__).parent
@@ -71,6 +72,69 @@ def _plain_table(node: Any) -> Any:
         node.value = ast.copy_location(ast.Dict(list(names), [keyword.value for keyword in call.keywords]), call)
         ast.fix_missing_locations(node)
     return node
+
+
+def _written_out(node: Any) -> Any:
+    """A function with `sizes = a, b` and `f(*sizes)` as one with `f(a, b)`: only then can single arguments go."""
+    if not isinstance(node, ast.FunctionDef):
+        return node
+    stored = Counter(x.id for x in ast.walk(node) if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store))
+    tuples = {
+        x.targets[0].id: x.value.elts
+        for x in ast.walk(node)
+        if isinstance(x, ast.Assign)
+        and isinstance(x.targets[0], ast.Name)
+        and isinstance(x.value, ast.Tuple)
+        and stored[x.targets[0].id] == 1
+        and all(isinstance(item, ast.Attribute) for item in x.value.elts)
+    }
+    return _Spreading(tuples).visit(node)
+
+
+def _without_class_variables(node: Any) -> Any:
+    """A class with `tower: ClassVar[Any] = MLP` and `self.tower(...)` as one with `MLP(...)`: nobody inherits in a file."""
+    if not isinstance(node, ast.ClassDef):
+        return node
+    named = {
+        x.target.id: x.value
+        for x in node.body
+        if isinstance(x, ast.AnnAssign)
+        and isinstance(x.target, ast.Name)
+        and isinstance(x.value, ast.Name)
+        and ast.unparse(x.annotation).startswith("ClassVar")
+    }
+    node.body = [x for x in node.body if not (isinstance(x, ast.AnnAssign) and ast.unparse(x.target) in named)]
+    return _OfClass(named).visit(node)
+
+
+class _OfClass(ast.NodeTransformer):
+    """Puts what a class variable names in the place of `self.variable`."""
+
+    def __init__(self, named: dict[str, ast.Name]):
+        self.named = named
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        self.generic_visit(node)
+        if isinstance(node.value, ast.Name) and node.value.id == "self" and node.attr in self.named:
+            return clone(self.named[node.attr])
+        return node
+
+
+class _Spreading(ast.NodeTransformer):
+    """Puts the items of named tuples in the place of `*name`."""
+
+    def __init__(self, tuples: dict[str, list[ast.expr]]):
+        self.tuples = tuples
+
+    def visit_Call(self, node: ast.Call) -> ast.Call:
+        self.generic_visit(node)
+        node.args = [new for x in node.args for new in self._items(x)]
+        return node
+
+    def _items(self, node: ast.expr) -> list[ast.expr]:
+        if isinstance(node, ast.Starred) and isinstance(node.value, ast.Name) and node.value.id in self.tuples:
+            return [clone(item) for item in self.tuples[node.value.id]]
+        return [node]
 
 
 class Linker:
@@ -170,7 +234,8 @@ class Linker:
     def _define(self, module: str, name: str, node: Any) -> str:
         symbol = symbol_of(module, name)
         if symbol not in self.program.definitions:
-            definition = Definition(symbol, module, name, _plain_table(node), list(getattr(node, "riders", ())))
+            node = _without_class_variables(_written_out(_plain_table(node)))
+            definition = Definition(symbol, module, name, node, list(getattr(node, "riders", ())))
             self.program.definitions[symbol] = definition
             self.waiting.append(definition)
         return symbol

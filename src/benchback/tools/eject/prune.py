@@ -12,6 +12,8 @@ from benchback.tools.eject.values import Const, Module
 
 PURE_CALLS = ("time.perf_counter", "eqx.field", "nnx.Variable", "jax.lax.cond")
 """Calls of libraries that may be left out if nobody needs their result."""
+RECORDS = ("__Functions",)
+"""Records of this package, likewise."""
 
 
 def removable(node: ast.expr) -> bool:
@@ -20,7 +22,7 @@ def removable(node: ast.expr) -> bool:
         return True
     match node:
         case ast.Call(func=func, args=args, keywords=keywords):
-            pure = ast.unparse(func).startswith(("jnp.", *PURE_CALLS))
+            pure = ast.unparse(func).startswith(("jnp.", *PURE_CALLS)) or ast.unparse(func).endswith(RECORDS)
             if isinstance(func, ast.Attribute) and func.attr == "any":  # of an array
                 pure = removable(func.value)
             return pure and all(map(removable, (*args, *(x.value for x in keywords))))
