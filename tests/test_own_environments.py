@@ -257,6 +257,8 @@ def garden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "garden_world.py").write_text(WORLD)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(imports, "_imported", [])
+    monkeypatch.delitem(sys.modules, "garden_world", raising=False)
     return tmp_path
 
 

@@ -88,8 +88,8 @@ class Functions(NamedTuple):
     """Actor and critic as functions of their parameters."""
 
     init: Any
-    policy: Any
-    value: Any
+    actor: Any
+    critic: Any
 
 
 NETWORKS = Networks("purejax", "ACTOR_CRITIC", mlp=Functions(init_actor_critic, policy, value))

@@ -65,7 +65,7 @@ def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
     def rollout_step(state: State, noise: tuple[Any, Float[Array, "E A"]]) -> tuple[State, tuple[Any, ...]]:
         env_noise, action_noise = noise
         obs = state.env.obs
-        policy_params = network.policy(state.params, normalise_obs(math, state.normaliser, obs))
+        policy_params = network.actor(state.params, normalise_obs(math, state.normaliser, obs))
         action = distribution.sample(policy_params, action_noise)
         env_state, step = env.step(state.env, action, env_noise)
         return state._replace(env=env_state), (obs, action, policy_params, step._replace(obs=None))
@@ -79,15 +79,15 @@ def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
 
     def values(params: ActorCritic, normaliser: Any, obs: Shaped[Array, "T E *O"]) -> Float[Array, "T E"]:
         rows = normalise_obs(math, normaliser, obs).reshape(-1, *env.observation_shape)
-        return network.value(params, rows).reshape(obs.shape[:2])
+        return network.critic(params, rows).reshape(obs.shape[:2])
 
     def no_values(params: ActorCritic, normaliser: Any, obs: Shaped[Array, "T E *O"]) -> Float[Array, "T E"]:
         return jnp.zeros(obs.shape[:2], dtype)
 
     def learn(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
         def objective(params: ActorCritic) -> tuple[Float[Array, ""], Metrics]:
-            policy_params = network.policy(params, minibatch.obs, gradients)
-            new_value = network.value(params, minibatch.obs, gradients)
+            policy_params = network.actor(params, minibatch.obs, gradients)
+            new_value = network.critic(params, minibatch.obs, gradients)
             return ppo_loss(math, distribution, policy_params, new_value, minibatch, state.hyper, config)
 
         gradient, metrics = jax.grad(objective, has_aux=True)(state.params)
@@ -105,7 +105,7 @@ def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
 
     def update(state: State, batch: Transition) -> tuple[State, Metrics]:
         normaliser, hyper = state.normaliser, state.hyper
-        last_value = network.value(state.params, normalise_obs(math, normaliser, state.env.obs))
+        last_value = network.critic(state.params, normalise_obs(math, normaliser, state.env.obs))
         seen = normalise_batch(math, normaliser, batch)
         next_value, terminated = bootstrap(math, seen, last_value, config.truncation)
         advantage = math.gae(
@@ -124,6 +124,6 @@ def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
         return state, jax.tree.map(jnp.mean, losses) | episode_metrics(math, batch)
 
     def act(state: State, memory: tuple[()], obs: Shaped[Array, "B *O"]) -> tuple[tuple[()], Shaped[Array, "B *A"]]:
-        return memory, distribution.greedy(network.policy(state.params, normalise_obs(math, state.normaliser, obs)))
+        return memory, distribution.greedy(network.actor(state.params, normalise_obs(math, state.normaliser, obs)))
 
     return xla.agent(State, LAYOUT, config, env, init=init, rollout=rollout, update=update, learn=learn, act=act)

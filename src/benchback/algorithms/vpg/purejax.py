@@ -68,7 +68,7 @@ def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
     def rollout_step(state: State, noise: tuple[Any, Float[Array, "E A"]]) -> tuple[State, tuple[Any, ...]]:
         env_noise, action_noise = noise
         obs = state.env.obs
-        policy_params = network.policy(state.params, obs)
+        policy_params = network.actor(state.params, obs)
         action = distribution.sample(policy_params, action_noise)
         env_state, step = env.step(state.env, action, env_noise)
         return state._replace(env=env_state), (obs, action, policy_params, step._replace(obs=None))
@@ -81,14 +81,14 @@ def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
 
     def values(params: ActorCritic, obs: Shaped[Array, "T E *O"]) -> Float[Array, "T E"]:
         rows = obs.reshape(-1, *env.observation_shape)
-        return network.value(params, rows).reshape(obs.shape[:2])
+        return network.critic(params, rows).reshape(obs.shape[:2])
 
     def no_values(params: ActorCritic, obs: Shaped[Array, "T E *O"]) -> Float[Array, "T E"]:
         return jnp.zeros(obs.shape[:2], dtype)
 
     def policy_step(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
         def objective(actor: ActorCritic) -> tuple[Float[Array, ""], Metrics]:
-            policy_params = network.policy(actor, minibatch.obs, gradients)
+            policy_params = network.actor(actor, minibatch.obs, gradients)
             return policy_loss(math, distribution, policy_params, minibatch)
 
         actor: Any = actor_of(state.params)
@@ -96,14 +96,14 @@ def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
         count = state.actor_adam_count
         step, adam = actor_optimiser.update(gradient, state.actor_adam, count=count, hyper=state.hyper)
         actor = optax.apply_updates(actor, step)
-        change = policy_change(math, distribution, network.policy(actor, minibatch.obs), minibatch)
+        change = policy_change(math, distribution, network.actor(actor, minibatch.obs), minibatch)
         params = state.params._replace(actor=actor.actor, log_std=actor.log_std)
         state = state._replace(params=params, actor_adam=adam, actor_adam_count=count + 1)
         return state, metrics | change | {"actor_grad_norm": optax.tree.norm(gradient)}
 
     def value_step(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
         def objective(critic: ActorCritic) -> tuple[Float[Array, ""], Metrics]:
-            return value_loss(network.value(critic, minibatch.obs, gradients), minibatch)
+            return value_loss(network.critic(critic, minibatch.obs, gradients), minibatch)
 
         critic: Any = critic_of(state.params)
         gradient, metrics = jax.grad(objective, has_aux=True)(critic)
@@ -125,7 +125,7 @@ def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
         return (state, data), metrics
 
     def update(state: State, batch: Transition) -> tuple[State, Metrics]:
-        hyper, last_value = state.hyper, network.value(state.params, state.env.obs)
+        hyper, last_value = state.hyper, network.critic(state.params, state.env.obs)
         next_value, terminated = bootstrap(math, batch, last_value, config.truncation)
         advantage = math.gae(
             batch.reward, batch.value, next_value, terminated, batch.done, gamma=hyper.gamma, lam=hyper.gae_lambda
@@ -137,6 +137,6 @@ def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
         return state, policy_metrics | jax.tree.map(jnp.mean, losses) | episode_metrics(math, batch)
 
     def act(state: State, memory: tuple[()], obs: Shaped[Array, "B *O"]) -> tuple[tuple[()], Shaped[Array, "B *A"]]:
-        return memory, distribution.greedy(network.policy(state.params, obs))
+        return memory, distribution.greedy(network.actor(state.params, obs))
 
     return xla.agent(State, LAYOUT, config, env, init=init, rollout=rollout, update=update, learn=learn, act=act)

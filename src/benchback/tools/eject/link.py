@@ -92,7 +92,7 @@ def _written_out(node: Any) -> Any:
 
 
 def _without_class_variables(node: Any) -> Any:
-    """A class with `tower: ClassVar[Any] = MLP` and `self.tower(...)` as one with `MLP(...)`: nobody inherits in a file."""
+    """A class with `tower: ClassVar[Any] = MLP` and `self.tower(...)` as one with `MLP(...)`: a file has no heirs."""
     if not isinstance(node, ast.ClassDef):
         return node
     named = {
