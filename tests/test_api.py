@@ -324,8 +324,8 @@ def test_a_framework_may_be_named_by_its_module(folder: Path, result: bb.Result)
 def test_every_algorithm_goes_to_every_framework(algorithm: str, framework: str) -> None:
     run = bb.Run.from_dict({"algorithm": algorithm, "backend": "purejax", "hidden_sizes": [8]})
     agent, _, _ = greedy_agent(run, 1)
-    expected = networks(agent.export(start(agent, 3)))
-    found = parameters(run, expected, framework)
+    whole = agent.export(start(agent, 3))
+    expected, found = networks(whole), parameters(run, whole, framework)
     leaves = [np.asarray(x) for x in (found.values() if framework == "pytorch" else jax.tree.leaves(found))]
     assert sorted(x.size for x in leaves) == sorted(x.size for x in expected.values())
     total, known = (sum(float(abs(x).sum()) for x in arrays) for arrays in (leaves, expected.values()))
