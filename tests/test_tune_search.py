@@ -275,6 +275,7 @@ def test_fresh_seeds_avoid_the_used_ones_and_grow() -> None:
 def test_fresh_seeds_are_told_plainly(best: list[float], words: str) -> None:
     found = confirm.Confirmation((7, 8, 9), np.array(best), np.array([10.0, 11.0, 12.0]))
     assert words in " ".join(confirm.sentences(found))
+    json.dumps(found.to_dict(), allow_nan=False)
 
 
 # What is written
@@ -323,7 +324,8 @@ def test_charts_show_every_point_over_the_fields_that_differ(tmp_path: Path) -> 
     assert written.count("<svg") == 2
     assert "--confirm 10" in written
     assert "http" not in written.replace("http://www.w3.org", "")
-    past = [{"iteration": i, "member": m, "parent": None, "gamma": 0.9 + m / 100} for m in (0, 1) for i in (1, 3)]
+    begun = {"program": 0, "parent": None}
+    past = [begun | {"iteration": i, "member": m, "gamma": 0.9 + m / 100} for m in (0, 1) for i in (1, 3)]
     svg, _ = draw(responses.evolution(past, 4, "x"))
     assert b"iteration" in svg
 
@@ -390,6 +392,7 @@ WRONG = {
     "--vary num_envs=2,4 --confirm 3": "--confirm is about populations, and this is --method runs",
     "--vary gamma=0.9,0.99 --method runs --devices 2": "--devices is about populations",
     "--vary gamma=0.9,0.99,0.5 --method pbt": "--points 3 are too few",
+    "--vary gamma=0.9,0.99,0.5,0.6 --method pbt --seeds 3": "one member for each point",
     "--vary gamma=0.9,0.99 --devices 2 --seeds 2": "--devices 2: there are 1",
     "--vary gamma=0.9,0.99 --group 9 --seeds 2": "--group 9 does not fit 4 members",
     "--vary gamma=0.9,0.99 --scale 2": "must be greater than 0 and at most 1",

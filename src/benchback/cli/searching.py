@@ -91,10 +91,12 @@ def programs(search: Search, as_json: bool) -> tuple[list[dict[str, Any]], list[
 
 
 def past_of(search: Search, found: Sequence[Program]) -> list[dict[str, Any]]:
-    """The history of the first program's members; with several shapes, each program's folder has its own curves."""
+    """The history of all programs' members."""
     from benchback.population.folder import PopulationDir
 
-    return history(PopulationDir(search.out / "programs" / "000"), found[0])
+    folders = [PopulationDir(search.out / "programs" / f"{number:03d}") for number in range(len(found))]
+    pairs = enumerate(zip(folders, found, strict=True))
+    return [{"program": number, **row} for number, (folder, program) in pairs for row in history(folder, program)]
 
 
 def trials(search: Search) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -156,6 +158,8 @@ def print_plan(search: Search, planned: Sequence[Planned], as_json: bool) -> Non
         shape = f"{label(x.program.shape)}: " if x.program.shape else ""
         members = f"{len(x.program.members)} members ({len(x.program.points)} points x {x.program.seeds} seeds)"
         print(f"  {shape}{members} in groups of {x.group}, about {x.bytes / 1e6:,.0f} MB", file=sys.stderr)
+    if len(planned) > MOST_PLANNED:
+        print(f"  and {len(planned) - MOST_PLANNED} more", file=sys.stderr)
     if search.settings.method == "halving":
         rungs = rungs_of(planned[0].program, search.settings)
         after = ", ".join(f"{rung.points} after {rung.iteration}" for rung in rungs)

@@ -92,6 +92,8 @@ def tune(arguments: list[str]) -> int:
     space, flags = chosen_space(arguments)
     tell_notes(flags.run.env)
     method = flags.method or usual_method(space)
+    if method == "pbt" and value_of("--seeds", arguments) not in (None, "1"):
+        raise InputError("--seeds: population-based training has one member for each point; leave it out")
     if method == "runs":
         return run_each(space, flags)
     for name, usual in ONLY_RUNS.items():

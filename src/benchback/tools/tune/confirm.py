@@ -35,14 +35,19 @@ class Confirmation:
         return paired_difference(self.best, self.defaults)
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
+        """As plain data, with None for what is not there."""
         found = self.difference
+        told = {"mean": found.mean, "low": found.low, "high": found.high}
         return {
             "seeds": list(self.seeds),
-            "best": [float(x) for x in self.best],
-            "defaults": [float(x) for x in self.defaults],
-            "difference": {"mean": found.mean, "low": found.low, "high": found.high, "sign": found.sign},
+            "best": [_known(x) for x in self.best],
+            "defaults": [_known(x) for x in self.defaults],
+            "difference": {name: _known(x) for name, x in told.items()} | {"sign": found.sign},
         }
+
+
+def _known(x: float) -> float | None:
+    return float(x) if np.isfinite(x) else None
 
 
 def fresh_seeds(seed: int, count: int, used: Collection[int]) -> tuple[int, ...]:

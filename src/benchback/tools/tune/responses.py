@@ -51,14 +51,14 @@ def maps(lines: Sequence[Line], title: str) -> Chart | None:
 
 def evolution(history: Sequence[Mapping[str, Any]], last: int, title: str) -> Chart:
     """The floats of every member over the iterations of population-based training."""
-    fields = [name for name in history[0] if name not in ("iteration", "member", "parent")]
+    fields = [name for name in history[0] if name not in ("program", "iteration", "member", "parent")]
     rows = _steps(history, last)
     parts = []
     for name in fields:
         y = {"field": name, "type": "quantitative", "scale": _scale([row[name] for row in rows])}
         x = {"field": "iteration", "type": "quantitative"}
         mark = {"type": "line", "interpolate": "step-after", "opacity": 0.5, "color": BLUE, "strokeWidth": 1}
-        encoding = {"x": x, "y": y, "detail": {"field": "member"}}
+        encoding = {"x": x, "y": y, "detail": [{"field": "program"}, {"field": "member"}]}
         parts.append({"data": {"values": rows}, "mark": mark, "encoding": encoding, "width": 300, "height": 200})
     about = "a line is a member; it jumps where it took over from a better one"
     return _whole(title, about, {"concat": parts, "columns": 2})
@@ -177,7 +177,7 @@ def _unequal(lines: Sequence[Line]) -> bool:
 
 def _steps(history: Sequence[Mapping[str, Any]], last: int) -> list[dict[str, Any]]:
     """The history with a further row for each member, at the last iteration."""
-    ends = {row["member"]: row for row in history}
+    ends = {(row["program"], row["member"]): row for row in history}
     return [dict(row) for row in history] + [{**row, "iteration": last} for row in ends.values()]
 
 
