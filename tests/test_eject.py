@@ -299,3 +299,10 @@ def test_no_file_is_overwritten(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"exists; choose another name, e.g. .*mine_2.py"):
         ejecting.eject(["ppo", "--out", str(out)])
     assert out.read_text() == "mine"
+
+
+def test_a_file_does_not_hide_a_library_that_it_imports(tmp_path: Path) -> None:
+    out = tmp_path / "equinox.py"
+    with pytest.raises(InputError, match=r"equinox.py has the name of a library .* e.g. my_equinox.py"):
+        ejecting.eject(["ppo", "--backend", "equinox", "--out", str(out)])
+    assert not out.exists()

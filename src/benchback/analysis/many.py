@@ -232,8 +232,13 @@ def many_table(source: Source) -> pl.DataFrame:
     return frame(rows)
 
 
+def _keys(cell: Cell) -> dict[str, Any]:
+    """The columns of every table but the number of agents, which is an axis here and must not be filtered by."""
+    return {name: x for name, x in keys(cell).items() if name != "agents"}
+
+
 def _measured(size: Size) -> dict[str, Any]:
-    row = keys(size.cell) | {"kind": TOGETHER, "count": size.agents, "total_s": size.total_s}
+    row = _keys(size.cell) | {"kind": TOGETHER, "count": size.agents, "total_s": size.total_s}
     row |= {"steady_s": size.steady_s, "low_s": min(size.blocks), "high_s": max(size.blocks)}
     return row | {"steps_per_s": size.steps_per_s, "blocks": len(size.blocks)}
 
@@ -242,7 +247,7 @@ def _repeated(alone: Size, kind: str, count: int, at_once: int) -> dict[str, Any
     """So many trainings of one agent, of which some run at once and do not slow each other."""
     times = -(-count // at_once)
     steady_s = times * alone.steady_s
-    row = keys(alone.cell) | {"agents": str(count), "kind": kind, "count": count}
+    row = _keys(alone.cell) | {"kind": kind, "count": count}
     row |= {"total_s": None if alone.total_s is None else times * alone.total_s, "steady_s": steady_s}
     row |= {"low_s": None, "high_s": None, "steps_per_s": count * steps_of(alone.cell) / steady_s}
     return row | {"blocks": len(alone.blocks)}
@@ -259,7 +264,7 @@ def agents_table(source: Source) -> pl.DataFrame:
 
 
 def _cost_row(alone: Size | None, size: Size, against: Comparison | None) -> dict[str, Any]:
-    row = keys(size.cell) | {"count": size.agents, "each_ms": 1e3 * size.each_s, "steps_per_s": size.steps_per_s}
+    row = _keys(size.cell) | {"count": size.agents, "each_ms": 1e3 * size.each_s, "steps_per_s": size.steps_per_s}
     row |= {"ratio": against.ratio if against else None, "said": comparison_text(against) if against else ""}
     added = stats.per_added_agent(alone.peak_bytes, size.peak_bytes, size.agents) if alone else np.nan
     # What is not more than with one agent vanishes beside the rest of the process, and says nothing.
@@ -274,6 +279,6 @@ def even_table(source: Source) -> pl.DataFrame:
 
 
 def _even_row(claim: EvenClaim) -> dict[str, Any]:
-    row = keys(claim.subject) | {"other": claim.rival.variant, "rival": backend_name(claim.rival.run["backend"])}
+    row = _keys(claim.subject) | {"other": claim.rival.variant, "rival": backend_name(claim.rival.run["backend"])}
     row |= {"after": claim.after.agents, "beside": claim.beside.agents, "most": claim.after.most}
     return row | {"after_text": even_text(claim.after), "beside_text": even_text(claim.beside)}

@@ -1,5 +1,6 @@
 """`benchback eject`: one standalone file to start a project from."""
 
+import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,12 +42,21 @@ def eject(arguments: list[str]) -> int:
     out = flags.out or Path(f"{flags.run.algorithm}.py")
     check_new(out)
     text = eject(flags.run, command)
+    check_name(out, text)
     with out.open("x") as file:
         file.write(text)
     print(f"{out}: {len(text.splitlines())} lines")
     print(f"train:    python {shlex.quote(str(out))} --seed 0 --checkpoint trained.safetensors")
     print(f"continue: python {shlex.quote(str(out))} --resume trained.safetensors --num-iterations NUMBER")
     return 0
+
+
+def check_name(out: Path, text: str) -> None:
+    """Raise an InputError if a file of that name would be imported in the place of a library that it needs."""
+    if re.search(rf"^(?:import|from) {re.escape(out.stem)}\b", text, re.MULTILINE):
+        raise InputError(
+            f"out={out} has the name of a library that the file imports; choose another, e.g. my_{out.name}"
+        )
 
 
 def check_new(out: Path) -> None:
