@@ -54,9 +54,7 @@ def eject(arguments: list[str]) -> int:
 def check_name(out: Path, text: str) -> None:
     """Raise an InputError if a file of that name would be imported in the place of a library that it needs."""
     if re.search(rf"^(?:import|from) {re.escape(out.stem)}\b", text, re.MULTILINE):
-        raise InputError(
-            f"out={out} has the name of a library that the file imports; choose another, e.g. my_{out.name}"
-        )
+        raise InputError(f"out={out} has the name of a library that the file imports; use another, e.g. my_{out.name}")
 
 
 def check_new(out: Path) -> None:
