@@ -239,7 +239,6 @@ def run_main(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 WORLD = """
-import gymnasium
 from own_worlds import Walk
 
 class Garden(Walk):
@@ -256,6 +255,9 @@ def garden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "garden_world.py").write_text(WORLD)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
+    # As in a process that has not imported it from the folder of another test.
+    monkeypatch.setattr(imports, "_imported", [])
+    monkeypatch.delitem(sys.modules, "garden_world", raising=False)
     return tmp_path
 
 
