@@ -145,6 +145,12 @@ def test_networks_of_a_plug_in_are_proven_against_numpy_and_another_backend() ->
 
 
 @pytest.mark.usefixtures("network")
+def test_in_float64_a_network_is_as_exact_as_the_built_in_one() -> None:
+    rows = list(parity.measure("ppo", ["purejax"], ["float64"], ["L0"], mode="jit", network="residual"))
+    assert {row.quantity: row.ok for row in rows} == {"greedy": True, "log_prob": True, "value": True}
+
+
+@pytest.mark.usefixtures("network")
 def test_torch_and_jax_agree_on_the_network_of_a_plug_in() -> None:
     rows = list(parity.measure("ppo", ["pytorch"], ["float32"], ["L0", "L3"], network="residual"))
     assert [row for row in rows if not row.ok] == []

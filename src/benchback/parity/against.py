@@ -16,7 +16,6 @@ from benchback import registry
 from benchback.agent import Weights, networks, start
 from benchback.parity import deviation
 from benchback.parity.beside import beside_jax
-from benchback.parity.cases import exact
 from benchback.parity.deviation import Deviation, worst
 from benchback.parity.execution import executions
 from benchback.parity.iterations import Course
@@ -64,7 +63,8 @@ def forward(subject: Subject) -> Iterator[Deviation]:
     agent = subject.agent(config, kind)
     state = varied(agent.export(start(agent, SEED)))
     batch = subject.fetch(agent.rollout(start(agent, SEED, state))[1])
-    weights, obs = exact(networks(state)), batch.obs.reshape(-1, *batch.obs.shape[2:])
+    weights = {name: x.astype(float) for name, x in networks(state).items()}
+    obs = batch.obs.reshape(-1, *batch.obs.shape[2:])
     actor = "actor" if any(name.startswith("actor/") for name in weights) else "critic"
     output = tower(weights, actor, obs.astype(float))
     action = subject.greedy(agent, start(agent, SEED, state), obs)
