@@ -86,10 +86,11 @@ def prove(proof: str) -> Iterator[Row]:
     algorithm, backend, mode, unit, network, dtype, gradients, *several = proof.split("/")
     how = cast(Gradients, gradients)
     subject = Subject(algorithm, backend, dtype, {}, mode, unit, how, thorough=False, network=network)
-    yield from _rows(subject, PROVEN, optimised=True)
     if several:
         members = import_module(f"benchback.parity.{algorithm}.levels").members
         yield from _level(subject, "L4", members, optimised=True)
+    else:
+        yield from _rows(subject, PROVEN, optimised=True)
 
 
 def check(algorithm: str, backend: str, checks: Sequence[str] = tuple(CHECKS), network: str = "mlp") -> Iterator[Row]:
