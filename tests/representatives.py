@@ -19,6 +19,11 @@ def representatives(names: Iterable[str] = BACKENDS) -> list[Any]:
     return [pytest.param(name, marks=[] if name in REPRESENTATIVES else [pytest.mark.slow]) for name in names]
 
 
+def most_different(names: Iterable[str]) -> list[Any]:
+    """The names as parameters; all but NNX, whose modes are least like the others', are slow."""
+    return [pytest.param(name, marks=[] if name == "nnx" else [pytest.mark.slow]) for name in names]
+
+
 def slow(name: str) -> Any:
     """The name as a parameter of the slow tests."""
     return pytest.param(name, marks=pytest.mark.slow)

@@ -1,6 +1,7 @@
 """The clock: what it counts is what happened, in either timing, and a backend that does not wait is caught."""
 
 import json
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
@@ -53,6 +54,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     """The one that the clock reads its time from: nothing here depends on how busy the machine is."""
     device = Device()
     monkeypatch.setattr(clock, "time", device)
+    monkeypatch.setattr(clock, "queueing_s", lambda: 0.0)
     return device
 
 
@@ -226,6 +228,21 @@ def test_a_read_held_up_by_a_busy_machine_is_no_accusation(device: Device) -> No
     delays = iter([0.007, 0.0])
     held_up = replace(backend, fetch=lambda found: device.host_works(next(delays)))
     check_finished(held_up, (1, 0.0), Tape(total_s=[0.005] * 120))
+
+
+def test_a_read_that_waits_for_a_processor_is_no_accusation(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, backend = fake(device)
+    delays, queued_s = iter([0.5, 0.0]), iter([1.0, 1.499, 1.5, 1.5])
+    monkeypatch.setattr(clock, "queueing_s", lambda: next(queued_s))
+    starved = replace(backend, fetch=lambda found: device.host_works(next(delays)))
+    check_finished(starved, (1, 0.0), Tape(total_s=[0.005] * 3))
+
+
+def test_sleeping_is_no_queueing() -> None:
+    before_s, started = clock.queueing_s(), time.perf_counter()
+    threading.Event().wait(0.05)
+    slept_s = time.perf_counter() - started
+    assert clock.queueing_s() - before_s < slept_s - 0.045
 
 
 def test_a_long_first_call_excuses_no_wait(device: Device) -> None:

@@ -167,6 +167,7 @@ def test_a_checkpoint_goes_on_only_with_the_switches_it_learnt_with() -> None:
         transplantable(replace(run, config=replace(NORMALISED, normalise_obs=False)), theirs)
 
 
+@pytest.mark.slow
 def test_the_command_line_trains_and_evaluates(benchback: Callable[..., subprocess.CompletedProcess]) -> None:
     sizes = ("--num-envs", "2", "--num-steps", "4", "--num-minibatches", "1", "--num-epochs", "1")
     switches = ("--env", PENDULUM, "--normalise-obs", "--normalise-reward", "--backend", "purejax")

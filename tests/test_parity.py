@@ -11,7 +11,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from representatives import measured, quickest, slow
+from representatives import measured, quickest
 
 from benchback.agent import Agent, Weights
 from benchback.algorithms.onpolicy import Transition
@@ -108,12 +108,12 @@ def test_backend_is_within_tolerance_in_every_quantity(backend: str, level: str,
     check_rows(backend, level, dtype)
 
 
-# Modes and units of one precision tell those of the other: the second is slow. Those that only NNX or Equinox has are
-# in test_nnx_modes.py and test_contract.py, too.
-@pytest.mark.parametrize("dtype", [pytest.param(x, marks=[pytest.mark.slow] * (x == "float64")) for x in DTYPES])
-@pytest.mark.parametrize(
-    "backend", ["purejax", "pytorch", *(slow(x) for x in BACKENDS if x not in ("purejax", "pytorch"))]
-)
+# Slow, because the levels above are in the best mode of the JAX family, and the fast suite has the rest elsewhere: the
+# modes of NNX, Equinox and torch in test_nnx_modes.py, test_contract.py and test_torch_modes.py, chunks below,
+# populations in test_population.py, torch beside JAX in test_mutations.py.
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_modes_and_units_are_within_tolerance_in_every_quantity(backend: str, dtype: str) -> None:
     check_rows(backend, EXECUTIONS, dtype)
 

@@ -27,7 +27,7 @@ from benchback.population.folder import CurveWriter, PopulationDir
 from benchback.population.spec import Members, Population, kept, members_of, parse_vary
 from benchback.population.summary import summarise
 from benchback.population.training import Trained, train_members, train_population
-from benchback.training import checkpoint, run_dir
+from benchback.training import checkpoint, run_dir, train
 from benchback.training.run import Run
 
 DTYPE = "float64"
@@ -285,6 +285,39 @@ def test_what_a_killed_population_left_after_its_checkpoint_is_dropped(whole: Tr
     assert [path.name for path in folder.curves.glob(".*")] == []
 
 
+IN_TURN = replace(RUN, backend="pytorch", mode="none", unit="phase", env="torch/CartPole-v1")
+
+
+def test_members_of_torch_are_the_same_runs_alone_and_resume_to_the_same_end(tmp_path: Path) -> None:
+    asked, told = replace(ASKED, group=None, seeds=2, keep="all"), []
+    whole = train_population(IN_TURN, asked, out=tmp_path / "whole", on_begin=lambda begun: told.append(begun.group))
+    assert told == ["one after another, because no program of PyTorch has several agents"]
+    for index in (0, 5, 7):
+        *_, last = train(whole.members.run(IN_TURN, index))
+        assert equal(checkpoint.read(whole.folder.member(index).checkpoint).weights, last.export())
+    train_population(IN_TURN, asked, out=tmp_path / "pop", asked_to_stop=stopping_after(2))
+    resumed = train_population(IN_TURN, origin=folders.open_population(tmp_path / "pop"))
+    check_same(resumed.folder, whole.folder)
+
+
+@pytest.mark.slow
+def test_members_of_torch_share_compiled_programs(tmp_path: Path) -> None:
+    code = f"""
+from pathlib import Path
+from benchback.population.spec import Population
+from benchback.population.training import train_population
+from benchback.training.run import Run
+run = Run.from_dict({replace(IN_TURN, mode="compile", unit="iteration").to_dict()!r})
+rows = []
+train_population(run, Population(seeds=3), out=Path({str(tmp_path / "pop")!r}), on_rows=rows.extend)
+print([int(row["compiles"]) for row in rows])
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=1800)
+    first, *rest = json.loads(found.stdout.splitlines()[-1])
+    assert 1 <= first <= 3, "as many as one agent has: a rollout, an update, and the values between them"
+    assert sum(rest) == 0
+
+
 @pytest.mark.slow
 def test_a_population_killed_at_any_moment_leaves_whole_files_and_resumes(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchback.cli", *TRAIN, "--num-iterations", "400", "--checkpoint-every", "7"]
@@ -438,7 +471,8 @@ WRONG = {
     "--vary gamma=0.9,0.99 --population 3 --sampling grid": "not the size of the grid, 2",
     "--vary gamma=0.9 --vary gamma=0.99": "given twice",
     "--seeds 2 --mode eager": "does not fit a population",
-    "--seeds 2 --backend pytorch --mode none --unit phase": "trains one agent at a time",
+    "--seeds 2 --backend pytorch --mode none --unit phase --group 2": "--group is about one program",
+    "--seeds 2 --backend pytorch --mode none --unit phase --env gymnasium/CartPole-v1": "has one state",
     "--seeds 2 --env gymnasium/CartPole-v1": "runs in Python",
     "--seeds 2 --checkpoint-every 0": "must be at least 1",
 }

@@ -170,6 +170,7 @@ def test_columns_of_tables_are_there(source: Source, tables: dict[str, pl.DataFr
             assert set(figure.columns) <= set(table.columns), figure.id
 
 
+@pytest.mark.slow
 def test_the_same_store_gives_the_same_bytes(store: Store, folder: Path, tmp_path: Path) -> None:
     again = tmp_path / "again"
     # In a process of its own, with another hash seed: sets and counters may not matter.

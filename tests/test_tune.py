@@ -217,6 +217,7 @@ def test_an_interrupted_tuning_goes_on_and_finds_what_training_by_hand_finds(
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     first = json.loads(process.stdout.readline())
+    assert first["outcome"] == "ok"
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=600)
     assert process.returncode == 130

@@ -110,7 +110,7 @@ def print_begin(begun: "Begun", as_json: bool) -> None:
         print(json.dumps({"event": "population"} | about), flush=True)
     else:
         differ = f"differ in {', '.join([*varied, 'seed'])}" if varied else "differ in their seeds"
-        print(f"{size} members in one program, which {differ}; {begun.group}", file=sys.stderr)
+        print(f"{size} members, which {differ}; {begun.group}", file=sys.stderr)
 
 
 def print_trained(trained: "Trained", as_json: bool) -> None:

@@ -147,9 +147,19 @@ def check_finished(backend: Backend, metrics: Any, tape: Tape) -> None:
 
 
 def _reading_s(backend: Backend, metrics: Any) -> float:
-    started = time.perf_counter()
+    """Seconds of a read, without those in which other threads had the processor that this one could have used."""
+    queued_s, started = queueing_s(), time.perf_counter()
     backend.fetch(metrics)
-    return time.perf_counter() - started
+    return time.perf_counter() - started - (queueing_s() - queued_s)
+
+
+def queueing_s() -> float:
+    """Seconds that this thread has been ready to run without a processor; 0 where the system does not tell."""
+    try:
+        # Linux, see its Documentation/scheduler/sched-stats: time running, time waiting for a processor, time slices.
+        return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError):
+        return 0.0
 
 
 def sparingly(look: Callable[[], Any]) -> Callable[[], Any]:

@@ -6,6 +6,7 @@ Importing this module imports jax.
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
@@ -51,7 +52,7 @@ class Begun:
     elapsed_s: float
     """Seconds they took."""
     group: str
-    """How many members run side by side, and why."""
+    """How members are run, and why: in one program with so many side by side, or one after another."""
 
 
 @dataclass(frozen=True)
@@ -93,10 +94,12 @@ def train_members(
     """Train all members from the start, or from their stacked `checkpoint`, to the last iteration.
 
     What cannot be trained is rejected by this call; training happens as the iterator is consumed. `build` may return
-    programs that it has compiled before.
+    programs that it has compiled before. In torch, members are trained one after another.
     """
     iteration = checkpoint.iteration if checkpoint else 0
     training.check_rest(run, iteration)
+    if in_turn(run):
+        return import_module("benchback.population.in_turn").train_in_turn(run, members, checkpoint)
     group = group or likely(run, len(members), devices).group
     single, many, backend = (build or built)(run, len(members), group, devices)
     state = many.init(keys_of(single, members), hyper_of(single, members))
@@ -124,6 +127,11 @@ def built(run: Run, size: int, group: int, devices: int = 1) -> Built:
     return view(agent, backend), many, backend
 
 
+def in_turn(run: Run) -> bool:
+    """Whether members of the run are trained one after another: no program of its backend has several agents."""
+    return not registry.BACKENDS[run.backend].populations
+
+
 def likely(run: Run, size: int, devices: int = 1) -> Choice:
     """How many of `size` members should run side by side, on each device."""
     mesh_of(devices)
@@ -140,8 +148,8 @@ def plain(run: Run) -> tuple[Agent, Backend]:
     """The run's agent without unit and mode; InputError if it cannot have a population."""
     if run.framework != "jax":
         raise InputError(
-            f"backend={run.backend} trains one agent at a time for now; train a population with another backend, "
-            f"e.g. --backend {registry.DEFAULT_BACKEND}, or its seeds one after another"
+            f"backend={run.backend} has no program of several agents; use another backend, "
+            f"e.g. --backend {registry.DEFAULT_BACKEND}"
         )
     if envs.about(run.env).where == "python":
         known = registry.ALGORITHMS[run.algorithm].env
@@ -236,11 +244,14 @@ def _begin(
     same = origin is not None and run.to_dict() == origin.checkpoint.run
     if not same:
         run_dir.check_free(fresh)
-    told = f"groups of {wanted.group}"
-    if wanted.group is None:
+    told = f"one program, groups of {wanted.group}"
+    if in_turn(run):
+        _check_in_turn(run, wanted)
+        told = f"one after another, because no program of {registry.BACKENDS[run.backend].title} has several agents"
+    elif wanted.group is None:
         choice = likely(run, len(members), wanted.devices)
         # Stored: another processor might choose another group, and continue with other roundings.
-        wanted, told = replace(wanted, group=choice.group), str(choice)
+        wanted, told = replace(wanted, group=choice.group), f"one program, {choice}"
     at = origin.checkpoint if origin else None
     training = trainer(run, members, group=wanted.group, devices=wanted.devices, checkpoint=at)
     iteration = at.iteration if at else 0
@@ -260,6 +271,15 @@ def _finish(run: Run, begun: Begun, done: int, reached: float | None) -> Trained
         chosen = kept(begun.asked.keep, len(begun.members), trained.best)
         folders.keep(begun.folder, begun.members, chosen)
     return trained
+
+
+def _check_in_turn(run: Run, asked: Population) -> None:
+    """Raise an InputError if members are asked to run side by side, or share an environment that has one state."""
+    if asked.group is not None or asked.devices > 1:
+        flag = "--group" if asked.group is not None else "--devices"
+        raise InputError(f"{flag} is about one program of several agents, which {run.backend} has not; leave it out")
+    if envs.about(run.env).where == "python":
+        raise InputError(f"env={run.env} has one state, outside the agents; train seeds one by one with --seed")
 
 
 def _check_monitor(monitor: Monitor | None) -> None:
