@@ -322,6 +322,7 @@ def test_names_are_those_of_the_library(suite: str) -> None:
     assert set(envs.SUITES[suite]) == registered(suite)
 
 
+@pytest.mark.slow
 def test_suites_load_no_more_than_they_need_and_say_nothing(tmp_path: Path) -> None:
     """Playground has a wrapper for torch, navix a tracker, and MuJoCo writes complaints into the user's folder."""
     code = (

@@ -280,6 +280,7 @@ def test_an_own_environment_is_trained_resumed_evaluated_and_played(
     assert (garden / "x.gif").stat().st_size > 0
 
 
+@pytest.mark.slow
 def test_a_fresh_process_finds_what_the_user_has_imported(garden: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The worker runs in another folder, and gets no PYTHONPATH."""
     run = Run(TINY, env="python:garden_world.make+time_limit=5", backend="purejax", imports=("garden_world",))

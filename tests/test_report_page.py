@@ -386,7 +386,8 @@ def test_a_phone_scrolls_down_only(browser: Any, address: str) -> None:
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
-@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("theme", ["light", "dark"])
 def test_no_serious_finding_of_an_accessibility_check(browser: Any, address: str, theme: str) -> None:
     axe = pytest.importorskip(
         "axe_selenium_python", reason="no accessibility rules here; pip install axe-selenium-python"
