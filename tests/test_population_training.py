@@ -19,6 +19,7 @@ import pytest
 from conftest import TINY
 
 from benchback import cli, registry
+from benchback.agent import start
 from benchback.errors import InputError
 from benchback.parity.subject import computing
 from benchback.population import folder as folders
@@ -27,8 +28,8 @@ from benchback.population.folder import CurveWriter, PopulationDir
 from benchback.population.spec import Members, Population, kept, members_of, parse_vary
 from benchback.population.summary import summarise
 from benchback.population.training import Trained, train_members, train_population
-from benchback.training import checkpoint, run_dir, train
-from benchback.training.run import Run
+from benchback.training import advance, checkpoint, run_dir, train
+from benchback.training.run import Run, build
 
 DTYPE = "float64"
 """In which a deviation of rounding never grows into another action."""
@@ -306,7 +307,7 @@ def test_members_of_torch_share_compiled_programs(tmp_path: Path) -> None:
 from pathlib import Path
 from benchback.population.spec import Population
 from benchback.population.training import train_population
-from benchback.training.run import Run
+from benchback.training.run import Run, build
 run = Run.from_dict({replace(IN_TURN, mode="compile", unit="iteration").to_dict()!r})
 rows = []
 train_population(run, Population(seeds=3), out=Path({str(tmp_path / "pop")!r}), on_rows=rows.extend)
@@ -508,3 +509,22 @@ def test_a_damaged_population_file_is_named(content: str, whole: Trained, tmp_pa
     (tmp_path / "checkpoint.safetensors").write_bytes(whole.folder.checkpoint.read_bytes())
     with pytest.raises(InputError, match=r"population\.yaml: damaged"):
         folders.open_population(tmp_path)
+
+
+@pytest.mark.slow
+def test_512_seeds_together_are_distributed_as_512_single_runs() -> None:
+    """Other seeds on either side: what is compared is the distribution, not the members one by one."""
+    from scipy.stats import ks_2samp
+
+    number, config = 512, replace(TINY, num_steps=32, num_iterations=30, learning_rate=3e-3)
+    with computing("float32", optimised=True):
+        run = Run(config, backend="purejax", unit="chunk", chunk=30)
+        *_, last = train_members(run, members_of(Population(seeds=number), run), group=64)
+        agent, backend = build(run)
+        alone = [backend.fetch(advance(agent, start(agent, number + i))[1]) for i in range(number)]
+    for metric in ("episode_return", "loss", "entropy"):
+        found = [last.metrics[metric][-1], *(np.array([float(x[metric][at]) for x in alone]) for at in (-1, 0))]
+        together, apart, untrained = (x[np.isfinite(x)] for x in found)  # in some iterations no episode ends
+        assert len(np.unique(together)) > number / 4, "seeds differ"
+        assert ks_2samp(together, apart).pvalue > 0.001, metric
+        assert ks_2samp(together, untrained).pvalue < 1e-6, f"{metric}: training changes the distribution, and it shows"
