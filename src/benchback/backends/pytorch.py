@@ -31,6 +31,7 @@ from torch._higher_order_ops.scan import scan as torch_scan
 from benchback.agent import Agent, Backend, Metrics
 from benchback.backends.torch_state import copy, refill
 from benchback.backends.torch_state import leaves as tensors_of
+from benchback.backends.towers import MINATAR, NATURE, Tower
 from benchback.envs.interface import Env, EnvState
 from benchback.errors import InputError
 from benchback.math.torch import gaussian
@@ -67,6 +68,51 @@ class MLP(nn.Sequential):
         return super().forward(x.reshape(x.shape[0], -1).to(self.dtype))
 
 
+class CNN(nn.Sequential):
+    """Convolutions and dense layers with relu and a linear output layer; bytes are divided by 255."""
+
+    convolutions: ClassVar[Tower] = MINATAR
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        hidden: tuple[int, ...],
+        outputs: int,
+        head_scale: float,
+        dtype: torch.dtype,
+        generator: torch.Generator,
+        activation: str = "relu",
+    ) -> None:
+        super().__init__()
+        self.dtype, channels = dtype, shape[-1]
+        for filters, size, stride in self.convolutions.convolutions:
+            self.extend([convolution(channels, filters, size, stride, dtype, generator), nn.ReLU()])
+            channels = filters
+        self.append(Flatten())
+        self.extend(MLP(self.convolutions.image(shape), hidden, outputs, head_scale, dtype, generator, "relu"))
+
+    def forward(self, x: Shaped[Tensor, "B H W C"]) -> Float[Tensor, "B O"]:
+        x = x.to(self.dtype) / 255 if x.dtype == torch.uint8 else x.to(self.dtype)
+        # Images are channels last in memory and stay so: torch sees them as [B, C, H, W].
+        return super().forward(x.permute(0, 3, 1, 2))
+
+
+class Flatten(nn.Module):
+    """Flattens images in the order height, width, channels, as in frameworks whose channels are last.
+
+    Weights of the dense layer behind it are then the same in all of them.
+    """
+
+    def forward(self, x: Float[Tensor, "B C H W"]) -> Float[Tensor, "B I"]:
+        return x.permute(0, 2, 3, 1).flatten(1)
+
+
+class NatureCNN(CNN):
+    """The network of Atari."""
+
+    convolutions = NATURE
+
+
 class ActorCritic(nn.Module):
     """Separate actor and critic networks."""
 
@@ -100,7 +146,77 @@ class ActorCritic(nn.Module):
         return self.critic(obs).squeeze(-1)
 
 
-NETWORKS = Networks("pytorch", "ActorCritic", mlp=ActorCritic)
+class ConvolutionalActorCritic(ActorCritic):
+    """Separate actor and critic for images of MinAtar."""
+
+    tower = CNN
+
+
+class NatureActorCritic(ActorCritic):
+    """Separate actor and critic for images of Atari."""
+
+    tower = NatureCNN
+
+
+class SharedActorCritic(ActorCritic):
+    """A convolutional trunk, and an actor and a critic of one layer each on it."""
+
+    tower = CNN
+
+    def __init__(
+        self,
+        observation_shape: tuple[int, ...],
+        hidden: tuple[int, ...],
+        num_actions: int,
+        dtype: torch.dtype,
+        initial_log_std: Float[Tensor, ""] | None,
+        generator: torch.Generator,
+    ) -> None:
+        nn.Module.__init__(self)
+        *inner, width = hidden
+        self.trunk = self.tower(observation_shape, tuple(inner), width, 2**0.5, dtype, generator)
+        self.actor = MLP((width,), (), num_actions, 0.01, dtype, generator)
+        self.critic = MLP((width,), (), 1, 1.0, dtype, generator)
+        self.log_std = None
+        if initial_log_std is not None:
+            self.log_std = nn.Parameter(initial_log_std.to(generator.device, dtype).repeat(num_actions))
+
+    def forward(self, obs: Shaped[Tensor, "B *O"]) -> tuple[Float[Tensor, "B P"], Float[Tensor, "B"]]:
+        features = torch.relu(self.trunk(obs))
+        return super().policy(features), super().value(features)
+
+    def policy(self, obs: Shaped[Tensor, "B *O"]) -> Float[Tensor, "B P"]:
+        return super().policy(torch.relu(self.trunk(obs)))
+
+    def value(self, obs: Shaped[Tensor, "B *O"]) -> Float[Tensor, "B"]:
+        return super().value(torch.relu(self.trunk(obs)))
+
+
+class SharedNatureActorCritic(SharedActorCritic):
+    """The same for images of Atari."""
+
+    tower = NatureCNN
+
+
+NETWORKS = Networks(
+    "pytorch",
+    "ActorCritic",
+    mlp=ActorCritic,
+    cnn=ConvolutionalActorCritic,
+    nature_cnn=NatureActorCritic,
+    shared_cnn=SharedActorCritic,
+    shared_nature_cnn=SharedNatureActorCritic,
+)
+
+
+def convolution(
+    channels: int, filters: int, size: int, stride: int, dtype: torch.dtype, generator: torch.Generator
+) -> nn.Conv2d:
+    """A convolution without padding, with orthogonal weights and zero biases."""
+    layer = nn.Conv2d(channels, filters, size, stride, dtype=dtype, device="meta").to_empty(device=generator.device)
+    nn.init.orthogonal_(layer.weight, 2**0.5, generator=generator)
+    nn.init.zeros_(layer.bias)
+    return layer
 
 
 def dense(inputs: int, outputs: int, scale: float, dtype: torch.dtype, generator: torch.Generator) -> nn.Linear:
