@@ -20,6 +20,7 @@ from jaxtyping import Array, Float, Shaped
 from benchback.agent import Agent, Backend, Compile, Gradients, Role, Weights, compiled, roles
 from benchback.backends import xla
 from benchback.backends.kernel_gradients import DOT_GENERAL
+from benchback.backends.towers import MINATAR, NATURE, Tower
 from benchback.math.jax import gaussian
 from benchback.plugins import Networks
 
@@ -281,6 +282,58 @@ class MLP(nnx.Module):
         return head(x)
 
 
+class CNN(nnx.Module):
+    """Convolutions and dense layers with relu and a linear output layer; bytes are divided by 255."""
+
+    plan: ClassVar[Tower] = MINATAR
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        hidden: tuple[int, ...],
+        outputs: int,
+        head_scale: float,
+        dtype: jnp.dtype,
+        activation: str = "relu",
+        gradients: Gradients = "framework",
+        *,
+        rngs: nnx.Rngs,
+    ) -> None:
+        *_, channels = shape
+        filters = [convolution.filters for convolution in self.plan.convolutions]
+        dense = MLP(self.plan.image(shape), hidden, outputs, head_scale, dtype, "relu", gradients, rngs=rngs)
+        self.dtype = dtype
+        self.layers = nnx.List(
+            nnx.Conv(
+                inputs,
+                convolution.filters,
+                (convolution.size, convolution.size),
+                convolution.stride,
+                padding="VALID",
+                kernel_init=nnx.initializers.orthogonal(2**0.5),
+                dtype=dtype,
+                param_dtype=dtype,
+                rngs=rngs,
+            )
+            for inputs, convolution in zip([channels, *filters], self.plan.convolutions, strict=False)
+        )
+        self.layers.extend(dense.layers)
+
+    def __call__(self, x: Shaped[Array, "B H W C"]) -> Float[Array, "B O"]:
+        x = x.astype(self.dtype) / 255 if x.dtype == jnp.uint8 else x.astype(self.dtype)
+        *hidden, head = self.layers
+        for layer in hidden:
+            x = x.reshape(len(x), -1) if isinstance(layer, nnx.Linear) else x
+            x = nnx.relu(layer(x))
+        return head(x.reshape(len(x), -1))
+
+
+class NatureCNN(CNN):
+    """The network of Atari."""
+
+    plan = NATURE
+
+
 class ActorCritic(nnx.Module):
     """Separate actor and critic networks."""
 
@@ -314,4 +367,64 @@ class ActorCritic(nnx.Module):
         return self.critic(obs).squeeze(-1)
 
 
-NETWORKS = Networks("nnx", "ActorCritic", mlp=ActorCritic)
+class ConvolutionalActorCritic(ActorCritic):
+    """Separate actor and critic for images of MinAtar."""
+
+    tower = CNN
+
+
+class NatureActorCritic(ActorCritic):
+    """Separate actor and critic for images of Atari."""
+
+    tower = NatureCNN
+
+
+class SharedActorCritic(ActorCritic):
+    """A convolutional trunk, and an actor and a critic of one layer each on it."""
+
+    tower = CNN
+
+    def __init__(
+        self,
+        observation_shape: tuple[int, ...],
+        hidden: tuple[int, ...],
+        num_actions: int,
+        dtype: jnp.dtype,
+        initial_log_std: Float[Array, ""] | None,
+        gradients: Gradients = "framework",
+        *,
+        rngs: nnx.Rngs,
+    ) -> None:
+        *inner, width = hidden
+        self.trunk = self.tower(observation_shape, tuple(inner), width, 2**0.5, dtype, gradients=gradients, rngs=rngs)
+        self.actor = MLP((width,), (), num_actions, 0.01, dtype, gradients=gradients, rngs=rngs)
+        self.critic = MLP((width,), (), 1, 1.0, dtype, gradients=gradients, rngs=rngs)
+        if initial_log_std is not None:
+            self.log_std = nnx.Param(jnp.full(num_actions, initial_log_std, dtype))
+
+    def __call__(self, obs: Shaped[Array, "B *O"]) -> tuple[Float[Array, "B P"], Float[Array, "B"]]:
+        features = nnx.relu(self.trunk(obs))
+        return super().policy(features), super().value(features)
+
+    def policy(self, obs: Shaped[Array, "B *O"]) -> Float[Array, "B P"]:
+        return super().policy(nnx.relu(self.trunk(obs)))
+
+    def value(self, obs: Shaped[Array, "B *O"]) -> Float[Array, "B"]:
+        return super().value(nnx.relu(self.trunk(obs)))
+
+
+class SharedNatureActorCritic(SharedActorCritic):
+    """The same for images of Atari."""
+
+    tower = NatureCNN
+
+
+NETWORKS = Networks(
+    "nnx",
+    "ActorCritic",
+    mlp=ActorCritic,
+    cnn=ConvolutionalActorCritic,
+    nature_cnn=NatureActorCritic,
+    shared_cnn=SharedActorCritic,
+    shared_nature_cnn=SharedNatureActorCritic,
+)

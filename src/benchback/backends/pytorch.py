@@ -71,7 +71,7 @@ class MLP(nn.Sequential):
 class CNN(nn.Sequential):
     """Convolutions and dense layers with relu and a linear output layer; bytes are divided by 255."""
 
-    convolutions: ClassVar[Tower] = MINATAR
+    plan: ClassVar[Tower] = MINATAR
 
     def __init__(
         self,
@@ -85,11 +85,11 @@ class CNN(nn.Sequential):
     ) -> None:
         super().__init__()
         self.dtype, channels = dtype, shape[-1]
-        for filters, size, stride in self.convolutions.convolutions:
+        for filters, size, stride in self.plan.convolutions:
             self.extend([convolution(channels, filters, size, stride, dtype, generator), nn.ReLU()])
             channels = filters
         self.append(Flatten())
-        self.extend(MLP(self.convolutions.image(shape), hidden, outputs, head_scale, dtype, generator, "relu"))
+        self.extend(MLP(self.plan.image(shape), hidden, outputs, head_scale, dtype, generator, "relu"))
 
     def forward(self, x: Shaped[Tensor, "B H W C"]) -> Float[Tensor, "B O"]:
         x = x.to(self.dtype) / 255 if x.dtype == torch.uint8 else x.to(self.dtype)
@@ -110,7 +110,7 @@ class Flatten(nn.Module):
 class NatureCNN(CNN):
     """The network of Atari."""
 
-    convolutions = NATURE
+    plan = NATURE
 
 
 class ActorCritic(nn.Module):
