@@ -126,6 +126,13 @@ def value(params: ActorCritic, obs: Shaped[Array, "B *O"], gradients: Gradients 
     return mlp(params.critic, obs, gradients=gradients).squeeze(-1)
 
 
+def policy_and_value(
+    params: ActorCritic, obs: Shaped[Array, "B *O"], gradients: Gradients = "framework"
+) -> tuple[Float[Array, "B P"], Float[Array, "B"]]:
+    """Both at once."""
+    return policy(params, obs, gradients), value(params, obs, gradients)
+
+
 def init_images(
     key: Key[Array, ""],
     observation_shape: tuple[int, ...],
@@ -165,7 +172,7 @@ def init_shared(
     )
 
 
-def policy_of_images(
+def images_to_policy(
     params: ActorCritic, obs: Shaped[Array, "B *O"], gradients: Gradients = "framework", *, tower: Tower
 ) -> Float[Array, "B P"]:
     """As `policy`, of a convolutional actor."""
@@ -173,31 +180,51 @@ def policy_of_images(
     return out if params.log_std is None else gaussian.parameters(out, params.log_std)
 
 
-def value_of_images(
+def images_to_value(
     params: ActorCritic, obs: Shaped[Array, "B *O"], gradients: Gradients = "framework", *, tower: Tower
 ) -> Float[Array, "B"]:
     """As `value`, of a convolutional critic."""
     return cnn(params.critic, obs, tower.convolutions, gradients).squeeze(-1)
 
 
+def images_to_both(
+    params: ActorCritic, obs: Shaped[Array, "B *O"], gradients: Gradients = "framework", *, tower: Tower
+) -> tuple[Float[Array, "B P"], Float[Array, "B"]]:
+    """As `policy_and_value`, of convolutional towers."""
+    return (
+        images_to_policy(params, obs, gradients, tower=tower),
+        images_to_value(params, obs, gradients, tower=tower),
+    )
+
+
+def features(
+    params: ActorCritic, obs: Shaped[Array, "B *O"], gradients: Gradients = "framework", *, tower: Tower
+) -> Float[Array, "B H"]:
+    """The output of the trunk."""
+    assert params.trunk is not None
+    return jax.nn.relu(cnn(params.trunk, obs, tower.convolutions, gradients))
+
+
 def shared_policy(
     params: ActorCritic, obs: Shaped[Array, "B *O"], gradients: Gradients = "framework", *, tower: Tower
 ) -> Float[Array, "B P"]:
     """As `policy`, of an actor on a trunk."""
-    return policy(params, features(params, obs, tower, gradients), gradients)
+    return policy(params, features(params, obs, gradients, tower=tower), gradients)
 
 
 def shared_value(
     params: ActorCritic, obs: Shaped[Array, "B *O"], gradients: Gradients = "framework", *, tower: Tower
 ) -> Float[Array, "B"]:
     """As `value`, of a critic on a trunk."""
-    return value(params, features(params, obs, tower, gradients), gradients)
+    return value(params, features(params, obs, gradients, tower=tower), gradients)
 
 
-def features(params: ActorCritic, obs: Shaped[Array, "B *O"], tower: Tower, gradients: Gradients) -> Any:
-    """The output of the trunk."""
-    assert params.trunk is not None
-    return jax.nn.relu(cnn(params.trunk, obs, tower.convolutions, gradients))
+def both_on_trunk(
+    params: ActorCritic, obs: Shaped[Array, "B *O"], gradients: Gradients = "framework", *, tower: Tower
+) -> tuple[Float[Array, "B P"], Float[Array, "B"]]:
+    """Policy and value, the trunk and its gradient computed once."""
+    seen = features(params, obs, gradients, tower=tower)
+    return policy(params, seen, gradients), value(params, seen, gradients)
 
 
 class Functions(NamedTuple):
@@ -206,22 +233,26 @@ class Functions(NamedTuple):
     init: Any
     actor: Any
     critic: Any
+    both: Any
+    """Actor and critic at once: what they share is computed, and differentiated, once."""
 
 
 def convolutional(tower: Tower) -> Functions:
     """Separate actor and critic with the convolutions of `tower`."""
-    return Functions(*(partial(f, tower=tower) for f in (init_images, policy_of_images, value_of_images)))
+    return Functions(
+        *(partial(f, tower=tower) for f in (init_images, images_to_policy, images_to_value, images_to_both))
+    )
 
 
 def shared(tower: Tower) -> Functions:
     """Actor and critic on one trunk with the convolutions of `tower`."""
-    return Functions(*(partial(f, tower=tower) for f in (init_shared, shared_policy, shared_value)))
+    return Functions(*(partial(f, tower=tower) for f in (init_shared, shared_policy, shared_value, both_on_trunk)))
 
 
 NETWORKS = Networks(
     "purejax",
     "ACTOR_CRITIC",
-    mlp=Functions(init_actor_critic, policy, value),
+    mlp=Functions(init_actor_critic, policy, value, policy_and_value),
     cnn=convolutional(MINATAR),
     nature_cnn=convolutional(NATURE),
     shared_cnn=shared(MINATAR),

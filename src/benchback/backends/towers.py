@@ -38,6 +38,16 @@ class Tower(NamedTuple):
             height, width, channels = convolution.after(height), convolution.after(width), convolution.filters
         return height, width, channels
 
+    def products(self, shape: Sequence[int]) -> list[tuple[int, int]]:
+        """Inputs of all places of each convolution together, and its outputs at one of them."""
+        height, width, channels = shape
+        found = []
+        for convolution in self.convolutions:
+            height, width = convolution.after(height), convolution.after(width)
+            found.append((height * width * convolution.size**2 * channels, convolution.filters))
+            channels = convolution.filters
+        return found
+
     @property
     def smallest(self) -> int:
         """The shortest side of an image that the convolutions leave something of."""

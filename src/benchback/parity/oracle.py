@@ -3,8 +3,8 @@
 Written independently from the equations, with gradients by hand. It imports only data types from the rest of the
 project, no computations.
 
-Weights are canonical: `actor/0/kernel` is `[in, out]`, of a convolution `[height, width, in, out]`, and optimiser states
-are stored beside them, e.g. under `adam/`.
+Weights are canonical: `actor/0/kernel` is `[in, out]`, of a convolution `[height, width, in, out]`, and the states of
+optimisers are stored beside them, e.g. under `adam/`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

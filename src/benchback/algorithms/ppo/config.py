@@ -18,6 +18,7 @@ from benchback.algorithms.fields import (
     check_shares,
     hidden_layers,
 )
+from benchback.backends.towers import TOWERS
 from benchback.errors import InputError
 
 
@@ -131,10 +132,15 @@ class Config:
     def network_rows(self) -> dict[str, Rows]:
         """Rows through each network per iteration."""
         batch = self.batch_size
-        return {
+        rows = {
             "actor": Rows(forward=batch, gradient=self.gradient_rows),
             "critic": Rows(forward=batch + self.num_envs, gradient=self.gradient_rows, final=batch),
         }
+        if self.network in TOWERS and TOWERS[self.network].shared:
+            # To act and to value each take the trunk; a gradient step takes it once.
+            forward = sum(found.forward for found in rows.values())
+            rows["trunk"] = Rows(forward=forward, gradient=self.gradient_rows, final=batch)
+        return rows
 
     @property
     def hidden(self) -> tuple[int, ...]:

@@ -1,7 +1,7 @@
 """The five levels for PPO: discrete actions, then continuous ones, whose quantities end in `/box`.
 
-Normalised observations and rewards are tested with continuous actions. Convolutional networks are tested with images and
-discrete actions; with continuous ones at L1 only, since between a network and its actions nothing is the network's.
+Normalised observations and rewards are tested with continuous actions. Convolutional networks are tested with images
+and discrete actions; with continuous ones at L1 only, since between a network and its actions nothing is the network's.
 """
 
 from collections.abc import Iterable, Iterator
