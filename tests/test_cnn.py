@@ -20,7 +20,7 @@ from benchback.errors import InputError
 from benchback.measure.cost import iteration_flops
 from benchback.measure.flops import gradient_flops, layer_sizes, work_ledger
 from benchback.measure.record import Cell
-from benchback.parity import DTYPES, PROVEN, environment, measure, oracle, prove
+from benchback.parity import DTYPES, PROVEN, check, environment, measure, oracle, prove
 from benchback.parity.dqn import cases as dqn_cases
 from benchback.parity.ppo import cases as ppo_cases
 from benchback.parity.subject import Subject, computing
@@ -142,6 +142,14 @@ def test_the_proof_of_a_cell_is_of_its_own_network() -> None:
     found = list(prove("ppo/purejax/jit/phase/nature_cnn/float32/framework"))
     assert {row.level for row in found} == {"L0", "L1", "L2", "L3"}
     assert all(row.ok for row in found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("algorithm", "network"), [("ppo", "cnn"), ("ppo", "shared_cnn"), ("dqn", "cnn")])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_laws_are_kept_and_probes_are_learnt(algorithm: str, network: str, backend: str) -> None:
+    found = list(check(algorithm, backend, ("laws", "probes"), network))
+    assert [row for row in found if not row.ok] == []
 
 
 # Weights are the same arrays in every backend.

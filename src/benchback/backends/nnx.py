@@ -299,25 +299,23 @@ class CNN(nnx.Module):
         *,
         rngs: nnx.Rngs,
     ) -> None:
-        *_, channels = shape
-        filters = [convolution.filters for convolution in self.plan.convolutions]
-        dense = MLP(self.plan.image(shape), hidden, outputs, head_scale, dtype, "relu", gradients, rngs=rngs)
-        self.dtype = dtype
-        self.layers = nnx.List(
-            nnx.Conv(
-                inputs,
-                convolution.filters,
-                (convolution.size, convolution.size),
-                convolution.stride,
+        self.dtype, layers, channels = dtype, [], shape[-1]
+        for filters, size, stride in self.plan.convolutions:
+            convolution = nnx.Conv(
+                channels,
+                filters,
+                (size, size),
+                stride,
                 padding="VALID",
                 kernel_init=nnx.initializers.orthogonal(2**0.5),
                 dtype=dtype,
                 param_dtype=dtype,
                 rngs=rngs,
             )
-            for inputs, convolution in zip([channels, *filters], self.plan.convolutions, strict=False)
-        )
-        self.layers.extend(dense.layers)
+            layers.append(convolution)
+            channels = filters
+        dense = MLP(self.plan.image(shape), hidden, outputs, head_scale, dtype, "relu", gradients, rngs=rngs)
+        self.layers = nnx.List([*layers, *dense.layers])
 
     def __call__(self, x: Shaped[Array, "B H W C"]) -> Float[Array, "B O"]:
         x = x.astype(self.dtype) / 255 if x.dtype == jnp.uint8 else x.astype(self.dtype)

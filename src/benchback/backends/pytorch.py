@@ -214,6 +214,7 @@ def convolution(
 ) -> nn.Conv2d:
     """A convolution without padding, with orthogonal weights and zero biases."""
     layer = nn.Conv2d(channels, filters, size, stride, dtype=dtype, device="meta").to_empty(device=generator.device)
+    assert layer.bias is not None
     nn.init.orthogonal_(layer.weight, 2**0.5, generator=generator)
     nn.init.zeros_(layer.bias)
     return layer

@@ -125,7 +125,7 @@ def backward(
 def summed(*gradients: Weights) -> Weights:
     """The sum of gradients: a trunk has some from each tower on it."""
     names = dict.fromkeys(name for gradient in gradients for name in gradient)
-    return {name: sum(gradient[name] for gradient in gradients if name in gradient) for name in names}
+    return {name: np.sum([gradient[name] for gradient in gradients if name in gradient], 0) for name in names}
 
 
 def unscaled_kernels(weights: Weights, head_scale: Mapping[str, float]) -> Iterator[np.ndarray]:
