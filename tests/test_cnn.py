@@ -232,7 +232,7 @@ def test_mistake_in_plain_jax_is_caught(mistake: str, monkeypatch: pytest.Monkey
 def test_mistake_in_pytorch_is_caught(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    from benchback.backends import pytorch
+    from benchback.backends import torch_layers
 
     usual = torch.nn.Conv2d.forward
 
@@ -250,10 +250,10 @@ def test_mistake_in_pytorch_is_caught(mistake: str, monkeypatch: pytest.MonkeyPa
         case "stride":
             monkeypatch.setattr(torch.nn.Conv2d, "forward", other_stride)
         case "channels first":
-            monkeypatch.setattr(pytorch.Flatten, "forward", lambda layer, x: x.flatten(1))
+            monkeypatch.setattr(torch_layers.Flatten, "forward", lambda layer, x: x.flatten(1))
         case "no division":
-            forward = pytorch.CNN.forward
-            monkeypatch.setattr(pytorch.CNN, "forward", lambda layer, x: forward(layer, x.to(torch.float32)))
+            forward = torch_layers.CNN.forward
+            monkeypatch.setattr(torch_layers.CNN, "forward", lambda layer, x: forward(layer, x.to(torch.float32)))
     assert caught("pytorch") == (mistake != "right")
 
 
