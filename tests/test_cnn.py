@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
-from itertools import product
+from itertools import islice, product
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from benchback.parity.ppo import cases as ppo_cases
 from benchback.parity.subject import Subject, computing
 from benchback.parity.tolerance import tolerance
 from benchback.registry import BACKENDS
+from benchback.tools.play import film
 from benchback.training import transplantable
 from benchback.training.checkpoint import Checkpoint, CheckpointError
 from benchback.training.run import Run, build
@@ -353,14 +354,15 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
 }
 
 
-def trained(algorithm: str, backend: str, env: str, network: str) -> Weights:
+def trained(algorithm: str, backend: str, env: str, network: str) -> tuple[Run, Weights]:
     fields = {"algorithm": algorithm, "backend": backend, "env": env, "network": network}
-    made, _ = build(Run.from_dict(fields | TINY | ALGORITHMS[algorithm] | {"mode": quickest(backend)}))
+    run = Run.from_dict(fields | TINY | ALGORITHMS[algorithm] | {"mode": quickest(backend)})
+    made, _ = build(run)
     state = start(made, 0)
     for _ in range(2):
         state, batch = made.rollout(state)
         state, _ = made.update(state, batch)
-    return made.export(state)
+    return run, made.export(state)
 
 
 @pytest.mark.parametrize(
@@ -368,7 +370,7 @@ def trained(algorithm: str, backend: str, env: str, network: str) -> Weights:
     [("dqn", "purejax"), *(pytest.param("ppo", name, marks=pytest.mark.slow) for name in BACKENDS)],
 )
 def test_minatar_is_trained_with_a_convolutional_network(algorithm: str, backend: str) -> None:
-    weights = trained(algorithm, backend, BREAKOUT, "cnn")
+    _, weights = trained(algorithm, backend, BREAKOUT, "cnn")
     assert weights["critic/0/kernel"].shape == (3, 3, 4, 16)
     assert weights["critic/1/kernel"].shape == (1024, 128)
     assert all(np.isfinite(x).all() for x in weights.values())
@@ -379,7 +381,10 @@ def test_minatar_is_trained_with_a_convolutional_network(algorithm: str, backend
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_atari_is_trained_with_the_network_of_nature(backend: str) -> None:
-    weights = trained("ppo", backend, "envpool/Pong-v5", "shared_nature_cnn")
+    run, weights = trained("ppo", backend, "envpool/Pong-v5", "shared_nature_cnn")
     assert weights["trunk/3/kernel"].shape == (7 * 7 * 64, 512)
     assert weights["actor/0/kernel"].shape == (512, 6)
     assert all(np.isfinite(x).all() for x in weights.values())
+    first, second = islice(film(run, weights, 1).frames, 2)
+    assert first.image.shape == second.image.shape == (336, 336, 3)
+    assert len(np.unique(first.image)) > 1, "Pong is drawn"
