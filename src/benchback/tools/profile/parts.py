@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from benchback import registry
 from benchback.agent import Agent, Backend, Weights, start
-from benchback.envs.interface import Env
 from benchback.backends.towers import TOWERS
+from benchback.envs.interface import Env
 from benchback.errors import InputError
 from benchback.tools.profile.plan import ProfilePlan
 from benchback.tools.profile.timing import Steady, seconds
