@@ -132,8 +132,11 @@ def test_registry_equals_disk(algorithm: str) -> None:
     assert {path.stem for path in (ROOT / "backends").glob("*.py")} == {
         "__init__",
         "kernel_gradients",
-        "xla",
+        "nnx_layers",
+        "torch_layers",
         "torch_state",
+        "towers",
+        "xla",
         *registry.BACKENDS,
     }
     assert {path.name for path in (ROOT / "algorithms").iterdir() if path.is_dir()} - {"__pycache__"} == set(

@@ -106,7 +106,7 @@ SLOW = [
 # Balls roll about by chance and end an episode sooner or later: for the comparison with the library alone.
 OBSTACLES = known("navix/Navix-Dynamic-Obstacles-6x6-v0", 100, always(0), image=((6, 6, 3), "uint8"))
 # Its episodes are too long to be played: for shapes and types alone.
-PONG = known("envpool/Pong-v5", 27_000, always(0), image=((4, 84, 84), "uint8"))
+PONG = known("envpool/Pong-v5", 27_000, always(0), image=((84, 84, 4), "uint8"))
 
 
 TOLERANCE: dict[str, float] = dict.fromkeys(("brax/halfcheetah", "brax/reacher", "playground/CheetahRun"), 1e-3)

@@ -268,6 +268,7 @@ def test_a_table_of_networks_is_reduced_to_the_one_that_is_chosen() -> None:
         ({"mode": "eager"}, "mode=eager cannot be ejected; use --mode none or jit"),
         ({"unit": "chunk"}, "unit=chunk cannot be ejected"),
         ({"gradients": "reordered"}, "gradients=reordered cannot be ejected"),
+        ({"network": "cnn", "env": "gymnax/Breakout-MinAtar"}, "network=cnn cannot be ejected yet; use --network mlp"),
         ({"dtype": "float64"}, "dtype=float64 cannot be ejected"),
     ],
 )

@@ -108,7 +108,11 @@ def test_built_in_names_are_found_without_reading_entry_points() -> None:
 
 @pytest.mark.usefixtures("network")
 def test_a_network_is_listed_with_its_origin_and_backends() -> None:
-    assert matrix()["networks"]["residual"] == {"backends": ["linen", "purejax", "pytorch"], "from": "my-network 0.1.0"}
+    assert matrix()["networks"]["residual"] == {
+        "backends": ["linen", "purejax", "pytorch"],
+        "algorithms": [],
+        "from": "my-network 0.1.0",
+    }
     assert matrix()["networks"]["mlp"]["from"] == "benchback"
 
 

@@ -107,20 +107,25 @@ def test_transitions_are_those_of_envpool(name: str, num_steps: int) -> None:
     """Against pools of one, which start anew in the step after the last: that step is no transition of ours."""
     first, action, found = played(f"envpool/{name}", num_steps=num_steps)
     ended = 0
+
+    def ours(obs: np.ndarray) -> np.ndarray:
+        """One observation in our layout: the frames of an image are last."""
+        return np.moveaxis(obs[0], 0, -1) if name == "Pong-v5" else obs[0].astype(np.float32)
+
     for e, seed in enumerate((np.random.SeedSequence(SEED).generate_state(NUM_ENVS) >> 1).tolist()):
         pool = envpool.make(name, "gymnasium", num_envs=1, seed=[seed], num_threads=1)
-        np.testing.assert_array_equal(first[e], pool.reset()[0][0].astype(first.dtype))
+        np.testing.assert_array_equal(first[e], ours(pool.reset()[0]))
         for t in range(num_steps):
             taken = np.clip(action[t, e], -1, 1) if action.ndim == 3 else action[t, e]
             obs, reward, terminated, truncated, _ = pool.step(taken[None])
-            np.testing.assert_array_equal(found.final_obs[t, e], obs[0].astype(first.dtype))
+            np.testing.assert_array_equal(found.final_obs[t, e], ours(obs))
             assert found.reward[t, e] == reward[0]
             assert (found.terminated[t, e], found.truncated[t, e]) == (terminated[0], truncated[0])
             if terminated[0] or truncated[0]:
                 ended += 1
                 obs, reward, *_ = pool.step(taken[None])
                 assert reward[0] == 0
-            np.testing.assert_array_equal(found.obs[t, e], obs[0].astype(first.dtype))
+            np.testing.assert_array_equal(found.obs[t, e], ours(obs))
     assert ended or name == "Pong-v5"
     assert first.dtype == (np.uint8 if name == "Pong-v5" else np.float32)
 

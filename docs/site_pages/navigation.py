@@ -25,6 +25,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Guides": {
         "Environments": "environments.md",
         "Your own environment": "your-environment.md",
+        "Networks": "networks.md",
         "Plug-ins": "plug-ins.md",
         "Eject": "eject.md",
         "As a library": "library.md",

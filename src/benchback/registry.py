@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from benchback import envs, errors
 from benchback.agent import Agent, Backend, Gradients
+from benchback.backends.towers import TOWERS
 from benchback.errors import InputError, install
 from benchback.plugins import NETWORKS, Merged, absent
 
@@ -30,12 +31,16 @@ class Algorithm:
     """Default environment."""
     draws: int = 1
     """Random draws of an update, each from a key of its own: shuffles, rows of a replay, noise."""
+    networks: tuple[str, ...] = ("mlp",)
+    """Built-in networks that it can use; those of plug-ins say themselves which algorithms they are for."""
 
 
 BUILT_IN_ALGORITHMS = {
-    "ppo": Algorithm("Proximal policy optimisation", ("discrete", "box"), "gymnax/CartPole-v1"),
+    "ppo": Algorithm(
+        "Proximal policy optimisation", ("discrete", "box"), "gymnax/CartPole-v1", networks=("mlp", *TOWERS)
+    ),
     "vpg": Algorithm("Vanilla policy gradient", ("discrete", "box"), "gymnax/CartPole-v1", draws=0),
-    "dqn": Algorithm("Deep Q-learning", ("discrete",), "gymnax/CartPole-v1"),
+    "dqn": Algorithm("Deep Q-learning", ("discrete",), "gymnax/CartPole-v1", networks=("mlp", "cnn", "nature_cnn")),
     "td3": Algorithm("Twin delayed deep deterministic policy gradient", ("box",), "gymnax/Pendulum-v1", draws=2),
 }
 ALGORITHMS = Merged("algorithm", Algorithm, BUILT_IN_ALGORITHMS)
@@ -205,11 +210,39 @@ def check_actions(algorithm: str, env: str, kind: str) -> None:
         )
 
 
-def check_network(network: str, backend: str) -> None:
-    """Raise an InputError unless there is such a network, and it exists for the backend."""
+def check_network(network: str, backend: str, algorithm: str) -> None:
+    """Raise an InputError unless there is such a network, for the backend and for the algorithm."""
     choose("network", network, NETWORKS)
     if network not in NETWORKS.built_in and backend not in NETWORKS[network]:
         raise absent(network, backend)
+    known = ALGORITHMS[algorithm].networks
+    if network in NETWORKS.built_in and network not in known:
+        apart = network.removeprefix("shared_")
+        remedy = f"use --network {apart if apart in known else 'mlp'}"
+        raise InputError(f"network={network} is not for {algorithm}, only for {_users(network)}; {remedy}")
+
+
+def _users(network: str) -> str:
+    return ", ".join(name for name, known in ALGORITHMS.items() if network in known.networks)
+
+
+def check_observations(network: str, env: str, shape: tuple[int, ...]) -> None:
+    """Raise an InputError if the network is for images and observations of this shape are none, or too small a one."""
+    tower = TOWERS.get(network)
+    if tower is None:
+        return
+    size = " x ".join(map(str, shape))
+    if len(shape) != 3:
+        raise InputError(
+            f"network={network} is for images [height, width, channels], and observations of env={env} are "
+            f"{size or 'single numbers'}; use --network mlp"
+        )
+    if min(shape[:2]) < tower.smallest:
+        other = next((name for name, x in TOWERS.items() if x.smallest <= min(shape[:2])), "mlp")
+        raise InputError(
+            f"network={network} is for images of at least {tower.smallest} x {tower.smallest}, and those of env={env} "
+            f"are {size}; use --network {other}"
+        )
 
 
 def backends_of(algorithm: str, network: str = "mlp") -> tuple[str, ...]:

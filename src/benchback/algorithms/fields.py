@@ -1,9 +1,10 @@
 """Shared by the Configs of all algorithms: model sizes and validation of fields."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import Field, fields
 from typing import Any, NamedTuple
 
+from benchback.backends.towers import TOWERS
 from benchback.errors import InputError
 
 
@@ -22,6 +23,12 @@ class Rows(NamedTuple):
 
 MOST_LAYERS, WIDEST = 64, 65536
 MODEL_SIZES = {"small": (64, 64), "medium": (256,) * 3, "large": (1024,) * 6}
+
+
+def hidden_layers(config: Any, sizes: Mapping[str, tuple[int, ...]] = MODEL_SIZES) -> tuple[int, ...]:
+    """Widths of the hidden layers: as given, or those of a convolutional network's tower, or of the model."""
+    tower = TOWERS.get(config.network)
+    return config.hidden_sizes or (tower.dense if tower else sizes[config.model])
 
 
 MOST = 2**31 - 1
@@ -106,6 +113,16 @@ def check_hidden_sizes(config: Any) -> None:
     if len(sizes) > MOST_LAYERS or any(size > WIDEST for size in sizes):
         raise InputError(
             f"hidden_sizes={_short(sizes)}: at most {MOST_LAYERS} layers of at most {WIDEST} units, e.g. 64 64"
+        )
+
+
+def check_model(config: Any) -> None:
+    """Raise an InputError if a convolutional network, which has dense layers of its own, is given a model size."""
+    usual = next(field.default for field in fields(config) if field.name == "model")
+    if config.network in TOWERS and config.model != usual:
+        raise InputError(
+            f"model={config.model} is a size of --network mlp; give {config.network} its dense layers, "
+            f"e.g. --hidden-sizes {TOWERS[config.network].dense[0]}"
         )
 
 

@@ -93,9 +93,10 @@ def title(answer: Answer) -> str:
     """What was asked."""
     question = answer.question
     hidden = " ".join(map(str, question.config.hidden))
+    network = "" if (kind := question.fields.get("network", "mlp")) == "mlp" else f"{kind}, "
     seeds = f"{question.seeds} seed{'s' if question.seeds > 1 else ''}"
     steps = count_text(question.steps)
-    return f"{question.config.algorithm} on {question.env}, hidden {hidden}: {seeds} of {steps} steps"
+    return f"{question.config.algorithm} on {question.env}, {network}hidden {hidden}: {seeds} of {steps} steps"
 
 
 def sentence(answer: Answer) -> str:

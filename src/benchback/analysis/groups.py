@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from benchback.backends.towers import TOWERS
 from benchback.measure.metrics import Turns
 from benchback.measure.record import Cell
 from benchback.stats import Measured
@@ -91,8 +92,13 @@ def env_of(cell: Cell) -> str:
 
 
 def model_of(cell: Cell) -> str:
-    """The name of the model, or its layers; with the kind of network unless that is the usual one."""
+    """The name of the model, or its layers; with the kind of network unless that is the usual one.
+
+    A convolutional network with layers of its own has no model.
+    """
     hidden = cell.run["hidden_sizes"]
+    if cell.network in TOWERS and not hidden:
+        return cell.network
     size = "x".join(map(str, hidden)) if hidden else str(cell.run["model"])
     return size if cell.network == "mlp" else f"{cell.network} {size}"
 

@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Key, Shaped
 from benchback.agent import Agent, Backend, Gradients, Weights, compiled
 from benchback.backends import xla
 from benchback.backends.kernel_gradients import row_product
+from benchback.backends.towers import MINATAR, NATURE, Tower
 from benchback.math.jax import gaussian
 from benchback.plugins import Networks
 
@@ -112,6 +113,57 @@ class MLP(eqx.Module):
         return self.layers[-1](x)
 
 
+class CNN(eqx.Module):
+    """Convolutions and dense layers with relu and a linear output layer, of one image; bytes are divided by 255."""
+
+    layers: list[Any]
+    plan: ClassVar[Tower] = MINATAR
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        hidden: tuple[int, ...],
+        outputs: int,
+        head_scale: float,
+        dtype: jnp.dtype,
+        key: Key[Array, ""],
+        activation: str = "relu",
+        gradients: Gradients = "framework",
+    ):
+        dense_key, *keys = jax.random.split(key, 1 + len(self.plan.convolutions))
+        dense_shape, channels = self.plan.image(shape), shape[-1]
+        self.layers = []
+        for (filters, size, stride), layer_key in zip(self.plan.convolutions, keys, strict=True):
+            layer = eqx.nn.Conv2d(channels, filters, size, stride, dtype=dtype, key=layer_key)
+            self.layers.append(_orthogonal_kernel(layer, layer_key))
+            channels = filters
+        self.layers += MLP(dense_shape, hidden, outputs, head_scale, dtype, dense_key, "relu", gradients).layers
+
+    def __call__(self, x: Shaped[Array, "H W C"]) -> Float[Array, "O"]:
+        dtype, (convolutions, dense) = self.layers[0].weight.dtype, _split(self.layers)
+        x = x.astype(dtype) / 255 if x.dtype == jnp.uint8 else x.astype(dtype)
+        x = x.transpose(2, 0, 1)
+        for layer in convolutions:
+            x = jax.nn.relu(layer(x))
+        # Flattened in the order height, width, channels, so that dense weights are those of the other frameworks.
+        x = x.transpose(1, 2, 0).reshape(-1)
+        for layer in dense[:-1]:
+            x = jax.nn.relu(layer(x))
+        return dense[-1](x)
+
+
+def _split(layers: list[Any]) -> tuple[list[Any], list[Any]]:
+    """Convolutions, and dense layers."""
+    number = sum(isinstance(layer, eqx.nn.Conv) for layer in layers)
+    return layers[:number], layers[number:]
+
+
+class NatureCNN(CNN):
+    """The network of Atari."""
+
+    plan = NATURE
+
+
 class ActorCritic(eqx.Module):
     """Separate actor and critic networks; called on one sample."""
 
@@ -147,13 +199,82 @@ class ActorCritic(eqx.Module):
         return self.critic(obs).squeeze(-1)
 
 
-NETWORKS = Networks("equinox", "ActorCritic", mlp=ActorCritic)
+class ConvolutionalActorCritic(ActorCritic):
+    """Separate actor and critic for images of MinAtar."""
+
+    tower = CNN
+
+
+class NatureActorCritic(ActorCritic):
+    """Separate actor and critic for images of Atari."""
+
+    tower = NatureCNN
+
+
+class SharedActorCritic(ActorCritic):
+    """A convolutional trunk, and an actor and a critic of one layer each on it."""
+
+    trunk: Any
+    tower = CNN
+
+    def __init__(
+        self,
+        observation_shape: tuple[int, ...],
+        hidden: tuple[int, ...],
+        num_actions: int,
+        dtype: jnp.dtype,
+        initial_log_std: Float[Array, ""] | None,
+        key: Key[Array, ""],
+        gradients: Gradients = "framework",
+    ):
+        trunk_key, actor_key, critic_key = jax.random.split(key, 3)
+        *inner, width = hidden
+        self.trunk = self.tower(observation_shape, tuple(inner), width, 2**0.5, dtype, trunk_key, gradients=gradients)
+        self.actor = MLP((width,), (), num_actions, 0.01, dtype, actor_key, gradients=gradients)
+        self.critic = MLP((width,), (), 1, 1.0, dtype, critic_key, gradients=gradients)
+        self.log_std = None if initial_log_std is None else jnp.full(num_actions, initial_log_std, dtype)
+
+    def __call__(self, obs: Shaped[Array, "*O"]) -> tuple[Float[Array, "P"], Float[Array, ""]]:
+        features = jax.nn.relu(self.trunk(obs))
+        return super().policy(features), super().value(features)
+
+    def policy(self, obs: Shaped[Array, "*O"]) -> Float[Array, "P"]:
+        return super().policy(jax.nn.relu(self.trunk(obs)))
+
+    def value(self, obs: Shaped[Array, "*O"]) -> Float[Array, ""]:
+        return super().value(jax.nn.relu(self.trunk(obs)))
+
+
+class SharedNatureActorCritic(SharedActorCritic):
+    """The same for images of Atari."""
+
+    tower = NatureCNN
+
+
+NETWORKS = Networks(
+    "equinox",
+    "ActorCritic",
+    mlp=ActorCritic,
+    cnn=ConvolutionalActorCritic,
+    nature_cnn=NatureActorCritic,
+    shared_cnn=SharedActorCritic,
+    shared_nature_cnn=SharedNatureActorCritic,
+)
 
 
 def _orthogonal(linear: eqx.nn.Linear, scale: float, key: Key[Array, ""]) -> eqx.nn.Linear:
     # Equinox stores [out, in]; drawing [in, out] gives the same distribution as the other backends.
     weight = jax.nn.initializers.orthogonal(scale)(key, linear.weight.shape[::-1], linear.weight.dtype).T
     return eqx.tree_at(lambda m: (m.weight, m.bias), linear, (weight, jnp.zeros(linear.out_features, weight.dtype)))
+
+
+def _orthogonal_kernel(convolution: eqx.nn.Conv2d, key: Key[Array, ""]) -> eqx.nn.Conv2d:
+    # Equinox stores [out, in, height, width], and the bias as [out, 1, 1].
+    out, channels, height, width = convolution.weight.shape
+    kernel = jax.nn.initializers.orthogonal(2**0.5)(key, (height, width, channels, out), convolution.weight.dtype)
+    assert convolution.bias is not None
+    new = kernel.transpose(3, 2, 0, 1), jnp.zeros_like(convolution.bias)
+    return eqx.tree_at(lambda m: (m.weight, m.bias), convolution, new)
 
 
 def _canonical(name: str, dimensions: int) -> str:
@@ -165,13 +286,28 @@ def _canonical(name: str, dimensions: int) -> str:
 def to_weights(params: Any, prefix: str) -> Weights:
     """Parameters under canonical names, copied."""
     arrays = xla.named(params, prefix)
-    return {_canonical(name, x.ndim): np.array(x.T) if name.endswith("/weight") else x for name, x in arrays.items()}
+    return {_canonical(name, x.ndim): _inputs_first(name, x) for name, x in arrays.items()}
 
 
 def from_weights(template: Any, weights: Weights, prefix: str) -> Any:
     """Canonical weights in the structure of `template`."""
-    stored = {name: weights[_canonical(name, x.ndim)] for name, x in xla.named(template, prefix).items()}
-    return xla.unnamed(template, {name: x.T if name.endswith("/weight") else x for name, x in stored.items()}, prefix)
+    wanted = xla.named(template, prefix)
+    found = {name: _outputs_first(name, weights[_canonical(name, x.ndim)], x.ndim) for name, x in wanted.items()}
+    return xla.unnamed(template, found, prefix)
+
+
+def _inputs_first(name: str, x: np.ndarray) -> np.ndarray:
+    """A parameter as canonical weight: `[in, out]` or `[height, width, in, out]`, and biases as vectors."""
+    if x.ndim < 3:
+        return np.array(x.T)
+    return np.array(x.transpose(2, 3, 1, 0)) if name.endswith("/weight") else x.reshape(-1)
+
+
+def _outputs_first(name: str, x: np.ndarray, dimensions: int) -> np.ndarray:
+    """The inverse of `_inputs_first`, for a parameter with so many dimensions."""
+    if dimensions < 3:
+        return x.T
+    return x.transpose(3, 2, 0, 1) if name.endswith("/weight") else x.reshape(-1, 1, 1)
 
 
 LAYOUT = xla.Layout(to_weights, from_weights)

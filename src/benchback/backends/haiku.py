@@ -1,6 +1,7 @@
 """Haiku: a function with modules inside, transformed into init and apply."""
 
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
 
 import haiku as hk
 import jax
@@ -11,6 +12,7 @@ from jaxtyping import Array, Float, Shaped
 from benchback.agent import Gradients, Weights
 from benchback.backends import xla
 from benchback.backends.kernel_gradients import product
+from benchback.backends.towers import MINATAR, NATURE, Tower
 from benchback.math.jax import gaussian
 from benchback.plugins import Networks
 
@@ -55,6 +57,29 @@ class MLP(hk.Module):
         return self.linear(self.outputs, w_init=head_init, name=f"layer_{len(self.hidden)}")(x)
 
 
+class CNN(MLP):
+    """Convolutions and dense layers with relu and a linear output layer; bytes are divided by 255."""
+
+    plan: ClassVar[Tower] = MINATAR
+
+    def __call__(self, x: Shaped[Array, "B H W C"]) -> Float[Array, "B O"]:
+        sqrt2 = hk.initializers.Orthogonal(2**0.5)
+        x = x.astype(self.dtype) / 255 if x.dtype == jnp.uint8 else x.astype(self.dtype)
+        for i, (filters, size, stride) in enumerate(self.plan.convolutions):
+            x = jax.nn.relu(hk.Conv2D(filters, size, stride, padding="VALID", w_init=sqrt2, name=f"layer_{i}")(x))
+        x, depth = x.reshape(len(x), -1), len(self.plan.convolutions)
+        for i, width in enumerate(self.hidden, depth):
+            x = jax.nn.relu(self.linear(width, w_init=sqrt2, name=f"layer_{i}")(x))
+        head_init = hk.initializers.Orthogonal(self.head_scale)
+        return self.linear(self.outputs, w_init=head_init, name=f"layer_{depth + len(self.hidden)}")(x)
+
+
+class NatureCNN(CNN):
+    """The network of Atari."""
+
+    plan = NATURE
+
+
 class ActorCritic(NamedTuple):
     """Separate actor and critic networks, as pure functions of the parameters."""
 
@@ -91,7 +116,53 @@ def actor_critic(
     return ActorCritic(whole.init, whole.apply, *(part.apply for part in parts))
 
 
-NETWORKS = Networks("haiku", "actor_critic", mlp=actor_critic)
+def shared_actor_critic(
+    hidden: tuple[int, ...],
+    num_actions: int,
+    dtype: jnp.dtype,
+    *,
+    continuous: bool,
+    gradients: Gradients = "framework",
+    tower: Any = CNN,
+) -> ActorCritic:
+    """A convolutional trunk, and an actor and a critic of one layer each on it."""
+    *inner, width = hidden
+
+    def features(obs: Shaped[Array, "B *O"]) -> Float[Array, "B H"]:
+        return jax.nn.relu(tower(tuple(inner), width, 2**0.5, dtype, name="trunk", gradients=gradients)(obs))
+
+    def critic(seen: Float[Array, "B H"]) -> Float[Array, "B"]:
+        return MLP((), 1, 1.0, dtype, name="critic", gradients=gradients)(seen).squeeze(-1)
+
+    def actor(seen: Float[Array, "B H"]) -> Float[Array, "B P"]:
+        out = MLP((), num_actions, 0.01, dtype, name="actor", gradients=gradients)(seen)
+        if not continuous:
+            return out
+        return gaussian.parameters(out, hk.get_parameter("log_std", (num_actions,), dtype, jnp.zeros))
+
+    def forward(obs: Shaped[Array, "B *O"]) -> tuple[Float[Array, "B P"], Float[Array, "B"]]:
+        seen = features(obs)
+        return actor(seen), critic(seen)
+
+    def policy(obs: Shaped[Array, "B *O"]) -> Float[Array, "B P"]:
+        return actor(features(obs))
+
+    def value(obs: Shaped[Array, "B *O"]) -> Float[Array, "B"]:
+        return critic(features(obs))
+
+    whole, *parts = (hk.without_apply_rng(hk.transform(f)) for f in (forward, policy, value))
+    return ActorCritic(whole.init, whole.apply, *(part.apply for part in parts))
+
+
+NETWORKS = Networks(
+    "haiku",
+    "actor_critic",
+    mlp=actor_critic,
+    cnn=partial(actor_critic, tower=CNN),
+    nature_cnn=partial(actor_critic, tower=NatureCNN),
+    shared_cnn=shared_actor_critic,
+    shared_nature_cnn=partial(shared_actor_critic, tower=NatureCNN),
+)
 
 
 def with_log_std(params: Any, value: Float[Array, ""]) -> Any:

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float, Shaped
 from benchback.agent import Gradients
 from benchback.backends import xla
 from benchback.backends.kernel_gradients import DOT_GENERAL
+from benchback.backends.towers import MINATAR, NATURE, Tower
 from benchback.math.jax import gaussian
 from benchback.plugins import Networks
 
@@ -44,6 +45,41 @@ class MLP(nn.Module):
         )
 
 
+class CNN(MLP):
+    """Convolutions and dense layers with relu and a linear output layer; bytes are divided by 255."""
+
+    activation: str = "relu"
+    plan: ClassVar[Tower] = MINATAR
+
+    @nn.compact
+    def __call__(self, x: Shaped[Array, "B H W C"]) -> Float[Array, "B O"]:
+        x = x.astype(self.dtype) / 255 if x.dtype == jnp.uint8 else x.astype(self.dtype)
+        for i, (filters, size, stride) in enumerate(self.plan.convolutions):
+            x = nn.relu(self.convolution(filters, size, stride, i)(x))
+        x, depth = x.reshape(len(x), -1), len(self.plan.convolutions)
+        for i, width in enumerate(self.hidden, depth):
+            x = nn.relu(self.dense(width, 2**0.5, i)(x))
+        return self.dense(self.outputs, self.head_scale, depth + len(self.hidden))(x)
+
+    def convolution(self, filters: int, size: int, stride: int, index: int) -> nn.Conv:
+        return nn.Conv(
+            filters,
+            (size, size),
+            stride,
+            padding="VALID",
+            kernel_init=nn.initializers.orthogonal(2**0.5),
+            dtype=self.dtype,
+            param_dtype=self.dtype,
+            name=str(index),
+        )
+
+
+class NatureCNN(CNN):
+    """The network of Atari."""
+
+    plan = NATURE
+
+
 class ActorCritic(nn.Module):
     """Separate actor and critic networks."""
 
@@ -72,7 +108,57 @@ class ActorCritic(nn.Module):
         return self.critic(obs).squeeze(-1)
 
 
-NETWORKS = Networks("linen", "ActorCritic", mlp=ActorCritic)
+class ConvolutionalActorCritic(ActorCritic):
+    """Separate actor and critic for images of MinAtar."""
+
+    tower = CNN
+
+
+class NatureActorCritic(ActorCritic):
+    """Separate actor and critic for images of Atari."""
+
+    tower = NatureCNN
+
+
+class SharedActorCritic(ActorCritic):
+    """A convolutional trunk, and an actor and a critic of one layer each on it."""
+
+    tower: ClassVar[Any] = CNN
+
+    def setup(self) -> None:
+        *inner, width = self.hidden
+        self.trunk = self.tower(tuple(inner), width, 2**0.5, self.dtype, gradients=self.gradients)
+        self.actor = MLP((), self.num_actions, 0.01, self.dtype, gradients=self.gradients)
+        self.critic = MLP((), 1, 1.0, self.dtype, gradients=self.gradients)
+        if self.continuous:
+            self.log_std = self.param("log_std", nn.initializers.zeros, (self.num_actions,), self.dtype)
+
+    def __call__(self, obs: Shaped[Array, "B *O"]) -> tuple[Float[Array, "B P"], Float[Array, "B"]]:
+        features = nn.relu(self.trunk(obs))
+        return super().policy(features), super().value(features)
+
+    def policy(self, obs: Shaped[Array, "B *O"]) -> Float[Array, "B P"]:
+        return super().policy(nn.relu(self.trunk(obs)))
+
+    def value(self, obs: Shaped[Array, "B *O"]) -> Float[Array, "B"]:
+        return super().value(nn.relu(self.trunk(obs)))
+
+
+class SharedNatureActorCritic(SharedActorCritic):
+    """The same for images of Atari."""
+
+    tower = NatureCNN
+
+
+NETWORKS = Networks(
+    "linen",
+    "ActorCritic",
+    mlp=ActorCritic,
+    cnn=ConvolutionalActorCritic,
+    nature_cnn=NatureActorCritic,
+    shared_cnn=SharedActorCritic,
+    shared_nature_cnn=SharedNatureActorCritic,
+)
 
 
 def with_log_std(params: Any, value: Float[Array, ""]) -> Any:

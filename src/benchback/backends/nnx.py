@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import wraps
 from inspect import unwrap
-from math import prod
 from typing import Any, ClassVar, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -19,7 +18,7 @@ from jaxtyping import Array, Float, Shaped
 
 from benchback.agent import Agent, Backend, Compile, Gradients, Role, Weights, compiled, roles
 from benchback.backends import xla
-from benchback.backends.kernel_gradients import DOT_GENERAL
+from benchback.backends.nnx_layers import CNN, MLP, NatureCNN
 from benchback.math.jax import gaussian
 from benchback.plugins import Networks
 
@@ -242,45 +241,6 @@ def _bare(part: Any) -> Any:
     return part if isinstance(part, nnx.Variable) else nnx.state(part)
 
 
-class MLP(nnx.Module):
-    """MLP with orthogonal weights, zero biases and a linear output layer of its own scale; flattens observations."""
-
-    def __init__(
-        self,
-        shape: tuple[int, ...],
-        hidden: tuple[int, ...],
-        outputs: int,
-        head_scale: float,
-        dtype: jnp.dtype,
-        activation: str = "tanh",
-        gradients: Gradients = "framework",
-        *,
-        rngs: nnx.Rngs,
-    ) -> None:
-        widths = (prod(shape), *hidden, outputs)
-        scales = (*(2**0.5 for _ in hidden), head_scale)
-        self.dtype, self.activation = dtype, activation
-        self.layers = nnx.List(
-            nnx.Linear(
-                fan_in,
-                width,
-                kernel_init=nnx.initializers.orthogonal(scale),
-                dtype=dtype,
-                param_dtype=dtype,
-                dot_general=DOT_GENERAL[gradients],
-                rngs=rngs,
-            )
-            for fan_in, width, scale in zip(widths[:-1], widths[1:], scales, strict=True)
-        )
-
-    def __call__(self, x: Shaped[Array, "B *I"]) -> Float[Array, "B O"]:
-        *hidden, head = self.layers
-        x = x.reshape(len(x), -1).astype(self.dtype)
-        for layer in hidden:
-            x = getattr(nnx, self.activation)(layer(x))
-        return head(x)
-
-
 class ActorCritic(nnx.Module):
     """Separate actor and critic networks."""
 
@@ -314,4 +274,64 @@ class ActorCritic(nnx.Module):
         return self.critic(obs).squeeze(-1)
 
 
-NETWORKS = Networks("nnx", "ActorCritic", mlp=ActorCritic)
+class ConvolutionalActorCritic(ActorCritic):
+    """Separate actor and critic for images of MinAtar."""
+
+    tower = CNN
+
+
+class NatureActorCritic(ActorCritic):
+    """Separate actor and critic for images of Atari."""
+
+    tower = NatureCNN
+
+
+class SharedActorCritic(ActorCritic):
+    """A convolutional trunk, and an actor and a critic of one layer each on it."""
+
+    tower = CNN
+
+    def __init__(
+        self,
+        observation_shape: tuple[int, ...],
+        hidden: tuple[int, ...],
+        num_actions: int,
+        dtype: jnp.dtype,
+        initial_log_std: Float[Array, ""] | None,
+        gradients: Gradients = "framework",
+        *,
+        rngs: nnx.Rngs,
+    ) -> None:
+        *inner, width = hidden
+        self.trunk = self.tower(observation_shape, tuple(inner), width, 2**0.5, dtype, gradients=gradients, rngs=rngs)
+        self.actor = MLP((width,), (), num_actions, 0.01, dtype, gradients=gradients, rngs=rngs)
+        self.critic = MLP((width,), (), 1, 1.0, dtype, gradients=gradients, rngs=rngs)
+        if initial_log_std is not None:
+            self.log_std = nnx.Param(jnp.full(num_actions, initial_log_std, dtype))
+
+    def __call__(self, obs: Shaped[Array, "B *O"]) -> tuple[Float[Array, "B P"], Float[Array, "B"]]:
+        features = nnx.relu(self.trunk(obs))
+        return super().policy(features), super().value(features)
+
+    def policy(self, obs: Shaped[Array, "B *O"]) -> Float[Array, "B P"]:
+        return super().policy(nnx.relu(self.trunk(obs)))
+
+    def value(self, obs: Shaped[Array, "B *O"]) -> Float[Array, "B"]:
+        return super().value(nnx.relu(self.trunk(obs)))
+
+
+class SharedNatureActorCritic(SharedActorCritic):
+    """The same for images of Atari."""
+
+    tower = NatureCNN
+
+
+NETWORKS = Networks(
+    "nnx",
+    "ActorCritic",
+    mlp=ActorCritic,
+    cnn=ConvolutionalActorCritic,
+    nature_cnn=NatureActorCritic,
+    shared_cnn=SharedActorCritic,
+    shared_nature_cnn=SharedNatureActorCritic,
+)

@@ -1,5 +1,6 @@
 """Plain JAX: parameters are lists of dictionaries, a layer is two lines."""
 
+from functools import partial
 from itertools import pairwise
 from math import prod
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ from jaxtyping import Array, Float, Key, Shaped
 from benchback.agent import Gradients
 from benchback.backends import xla
 from benchback.backends.kernel_gradients import product
+from benchback.backends.towers import MINATAR, NATURE, Convolution, Tower
 from benchback.math.jax import gaussian
 from benchback.plugins import Networks
 
@@ -46,13 +48,53 @@ def mlp(
     return matmul(x, layers[-1]["kernel"]) + layers[-1]["bias"]
 
 
+def init_cnn(
+    key: Key[Array, ""],
+    tower: Tower,
+    shape: tuple[int, ...],
+    widths: tuple[int, ...],
+    head_scale: float,
+    dtype: jnp.dtype,
+) -> Layers:
+    """As `init_mlp`, with the convolutions of a tower before the dense layers; `shape` is that of one image."""
+    dense_key, *layer_keys = jax.random.split(key, 1 + len(tower.convolutions))
+    layers, channels = [], shape[-1]
+    for layer_key, (filters, size, _) in zip(layer_keys, tower.convolutions, strict=True):
+        kernel = jax.nn.initializers.orthogonal(2**0.5)(layer_key, (size, size, channels, filters), dtype)
+        layers.append({"kernel": kernel, "bias": jnp.zeros(filters, dtype)})
+        channels = filters
+    return layers + init_mlp(dense_key, (prod(tower.image(shape)), *widths), head_scale, dtype)
+
+
+def cnn(
+    layers: Layers, x: Shaped[Array, "B H W C"], convolutions: tuple[Convolution, ...], gradients: Gradients
+) -> Float[Array, "B O"]:
+    """Output of convolutions and dense layers with relu and a linear output layer; bytes are divided by 255."""
+    dtype, (first, rest) = layers[0]["kernel"].dtype, (layers[: len(convolutions)], layers[len(convolutions) :])
+    x = x.astype(dtype) / 255 if x.dtype == jnp.uint8 else x.astype(dtype)
+    for layer, (_, _, stride) in zip(first, convolutions, strict=True):
+        x = jax.nn.relu(convolve(x, layer["kernel"], stride) + layer["bias"])
+    return mlp(rest, x, "relu", gradients)
+
+
+def convolve(
+    x: Float[Array, "B H W C"], kernel: Float[Array, "h w C F"], stride: int
+) -> Float[Array, "B height width F"]:
+    """The kernel applied to every place of the image, without padding."""
+    return jax.lax.conv_general_dilated(
+        x, kernel, (stride, stride), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
+
+
 class ActorCritic(NamedTuple):
-    """Parameters of separate actor and critic networks."""
+    """Parameters of separate actor and critic networks, or of an actor and a critic on a trunk."""
 
     actor: Layers
     critic: Layers
     log_std: Float[Array, "A"] | None
     """Log standard deviation of continuous actions; None for discrete actions."""
+    trunk: Layers | None = None
+    """The layers that both share; None where they share none."""
 
 
 def init_actor_critic(
@@ -84,12 +126,135 @@ def value(params: ActorCritic, obs: Shaped[Array, "B *O"], gradients: Gradients 
     return mlp(params.critic, obs, gradients=gradients).squeeze(-1)
 
 
+def policy_and_value(
+    params: ActorCritic, obs: Shaped[Array, "B *O"], gradients: Gradients = "framework"
+) -> tuple[Float[Array, "B P"], Float[Array, "B"]]:
+    """Both at once."""
+    return policy(params, obs, gradients), value(params, obs, gradients)
+
+
+def init_images(
+    key: Key[Array, ""],
+    observation_shape: tuple[int, ...],
+    hidden: tuple[int, ...],
+    num_actions: int,
+    dtype: jnp.dtype,
+    initial_log_std: Float[Array, ""] | None,
+    *,
+    tower: Tower,
+) -> ActorCritic:
+    """Independent convolutional actor and critic."""
+    actor_key, critic_key = jax.random.split(key)
+    return ActorCritic(
+        actor=init_cnn(actor_key, tower, observation_shape, (*hidden, num_actions), 0.01, dtype),
+        critic=init_cnn(critic_key, tower, observation_shape, (*hidden, 1), 1.0, dtype),
+        log_std=None if initial_log_std is None else jnp.full(num_actions, initial_log_std, dtype),
+    )
+
+
+def init_shared(
+    key: Key[Array, ""],
+    observation_shape: tuple[int, ...],
+    hidden: tuple[int, ...],
+    num_actions: int,
+    dtype: jnp.dtype,
+    initial_log_std: Float[Array, ""] | None,
+    *,
+    tower: Tower,
+) -> ActorCritic:
+    """A convolutional trunk, and an actor and a critic of one layer each on it."""
+    trunk_key, actor_key, critic_key = jax.random.split(key, 3)
+    return ActorCritic(
+        actor=init_mlp(actor_key, (hidden[-1], num_actions), 0.01, dtype),
+        critic=init_mlp(critic_key, (hidden[-1], 1), 1.0, dtype),
+        log_std=None if initial_log_std is None else jnp.full(num_actions, initial_log_std, dtype),
+        trunk=init_cnn(trunk_key, tower, observation_shape, hidden, 2**0.5, dtype),
+    )
+
+
+def images_to_policy(
+    params: ActorCritic, obs: Shaped[Array, "B *O"], gradients: Gradients = "framework", *, tower: Tower
+) -> Float[Array, "B P"]:
+    """As `policy`, of a convolutional actor."""
+    out = cnn(params.actor, obs, tower.convolutions, gradients)
+    return out if params.log_std is None else gaussian.parameters(out, params.log_std)
+
+
+def images_to_value(
+    params: ActorCritic, obs: Shaped[Array, "B *O"], gradients: Gradients = "framework", *, tower: Tower
+) -> Float[Array, "B"]:
+    """As `value`, of a convolutional critic."""
+    return cnn(params.critic, obs, tower.convolutions, gradients).squeeze(-1)
+
+
+def images_to_both(
+    params: ActorCritic, obs: Shaped[Array, "B *O"], gradients: Gradients = "framework", *, tower: Tower
+) -> tuple[Float[Array, "B P"], Float[Array, "B"]]:
+    """As `policy_and_value`, of convolutional towers."""
+    return (
+        images_to_policy(params, obs, gradients, tower=tower),
+        images_to_value(params, obs, gradients, tower=tower),
+    )
+
+
+def features(
+    params: ActorCritic, obs: Shaped[Array, "B *O"], gradients: Gradients = "framework", *, tower: Tower
+) -> Float[Array, "B H"]:
+    """The output of the trunk."""
+    assert params.trunk is not None
+    return jax.nn.relu(cnn(params.trunk, obs, tower.convolutions, gradients))
+
+
+def shared_policy(
+    params: ActorCritic, obs: Shaped[Array, "B *O"], gradients: Gradients = "framework", *, tower: Tower
+) -> Float[Array, "B P"]:
+    """As `policy`, of an actor on a trunk."""
+    return policy(params, features(params, obs, gradients, tower=tower), gradients)
+
+
+def shared_value(
+    params: ActorCritic, obs: Shaped[Array, "B *O"], gradients: Gradients = "framework", *, tower: Tower
+) -> Float[Array, "B"]:
+    """As `value`, of a critic on a trunk."""
+    return value(params, features(params, obs, gradients, tower=tower), gradients)
+
+
+def both_on_trunk(
+    params: ActorCritic, obs: Shaped[Array, "B *O"], gradients: Gradients = "framework", *, tower: Tower
+) -> tuple[Float[Array, "B P"], Float[Array, "B"]]:
+    """Policy and value, the trunk and its gradient computed once."""
+    seen = features(params, obs, gradients, tower=tower)
+    return policy(params, seen, gradients), value(params, seen, gradients)
+
+
 class Functions(NamedTuple):
     """Actor and critic as functions of their parameters."""
 
     init: Any
     actor: Any
     critic: Any
+    both: Any
+    """Actor and critic at once: what they share is computed, and differentiated, once."""
 
 
-NETWORKS = Networks("purejax", "ACTOR_CRITIC", mlp=Functions(init_actor_critic, policy, value))
+def convolutional(tower: Tower) -> Functions:
+    """Separate actor and critic with the convolutions of `tower`."""
+    return Functions(
+        *(partial(f, tower=tower) for f in (init_images, images_to_policy, images_to_value, images_to_both))
+    )
+
+
+def shared(tower: Tower) -> Functions:
+    """Actor and critic on one trunk with the convolutions of `tower`."""
+    return Functions(*(partial(f, tower=tower) for f in (init_shared, shared_policy, shared_value, both_on_trunk)))
+
+
+NETWORKS = Networks(
+    "purejax",
+    "ACTOR_CRITIC",
+    mlp=Functions(init_actor_critic, policy, value, policy_and_value),
+    cnn=convolutional(MINATAR),
+    nature_cnn=convolutional(NATURE),
+    shared_cnn=shared(MINATAR),
+    shared_nature_cnn=shared(NATURE),
+)

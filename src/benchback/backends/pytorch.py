@@ -19,7 +19,6 @@ import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from math import prod
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
@@ -29,6 +28,9 @@ from torch import Tensor, nn
 from torch._higher_order_ops.scan import scan as torch_scan
 
 from benchback.agent import Agent, Backend, Metrics
+from benchback.backends.torch_layers import ACTIVATIONS as ACTIVATIONS
+from benchback.backends.torch_layers import CNN, MLP, NatureCNN
+from benchback.backends.torch_layers import dense as dense
 from benchback.backends.torch_state import copy, refill
 from benchback.backends.torch_state import leaves as tensors_of
 from benchback.envs.interface import Env, EnvState
@@ -38,33 +40,6 @@ from benchback.plugins import Networks
 
 Wrap = Callable[[str, Callable[..., Any]], Callable[..., Any]]
 """(name, function) -> replacement function."""
-
-
-ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU}
-
-
-class MLP(nn.Sequential):
-    """MLP with orthogonal weights, zero biases and a linear output layer of its own scale; flattens observations."""
-
-    def __init__(
-        self,
-        shape: tuple[int, ...],
-        hidden: tuple[int, ...],
-        outputs: int,
-        head_scale: float,
-        dtype: torch.dtype,
-        generator: torch.Generator,
-        activation: str = "tanh",
-    ) -> None:
-        super().__init__()
-        self.dtype, inputs = dtype, prod(shape)
-        for width in hidden:
-            self.extend([dense(inputs, width, 2**0.5, dtype, generator), ACTIVATIONS[activation]()])
-            inputs = width
-        self.append(dense(inputs, outputs, head_scale, dtype, generator))
-
-    def forward(self, x: Shaped[Tensor, "B *I"]) -> Float[Tensor, "B O"]:
-        return super().forward(x.reshape(x.shape[0], -1).to(self.dtype))
 
 
 class ActorCritic(nn.Module):
@@ -100,16 +75,67 @@ class ActorCritic(nn.Module):
         return self.critic(obs).squeeze(-1)
 
 
-NETWORKS = Networks("pytorch", "ActorCritic", mlp=ActorCritic)
+class ConvolutionalActorCritic(ActorCritic):
+    """Separate actor and critic for images of MinAtar."""
+
+    tower = CNN
 
 
-def dense(inputs: int, outputs: int, scale: float, dtype: torch.dtype, generator: torch.Generator) -> nn.Linear:
-    """A layer with orthogonal weights and zero biases."""
-    # Created on the meta device first: torch's default initialisation would draw from the global generator.
-    layer = nn.Linear(inputs, outputs, dtype=dtype, device="meta").to_empty(device=generator.device)
-    nn.init.orthogonal_(layer.weight, scale, generator=generator)
-    nn.init.zeros_(layer.bias)
-    return layer
+class NatureActorCritic(ActorCritic):
+    """Separate actor and critic for images of Atari."""
+
+    tower = NatureCNN
+
+
+class SharedActorCritic(ActorCritic):
+    """A convolutional trunk, and an actor and a critic of one layer each on it."""
+
+    tower = CNN
+
+    def __init__(
+        self,
+        observation_shape: tuple[int, ...],
+        hidden: tuple[int, ...],
+        num_actions: int,
+        dtype: torch.dtype,
+        initial_log_std: Float[Tensor, ""] | None,
+        generator: torch.Generator,
+    ) -> None:
+        nn.Module.__init__(self)
+        *inner, width = hidden
+        self.trunk = self.tower(observation_shape, tuple(inner), width, 2**0.5, dtype, generator)
+        self.actor = MLP((width,), (), num_actions, 0.01, dtype, generator)
+        self.critic = MLP((width,), (), 1, 1.0, dtype, generator)
+        self.log_std = None
+        if initial_log_std is not None:
+            self.log_std = nn.Parameter(initial_log_std.to(generator.device, dtype).repeat(num_actions))
+
+    def forward(self, obs: Shaped[Tensor, "B *O"]) -> tuple[Float[Tensor, "B P"], Float[Tensor, "B"]]:
+        features = torch.relu(self.trunk(obs))
+        return super().policy(features), super().value(features)
+
+    def policy(self, obs: Shaped[Tensor, "B *O"]) -> Float[Tensor, "B P"]:
+        return super().policy(torch.relu(self.trunk(obs)))
+
+    def value(self, obs: Shaped[Tensor, "B *O"]) -> Float[Tensor, "B"]:
+        return super().value(torch.relu(self.trunk(obs)))
+
+
+class SharedNatureActorCritic(SharedActorCritic):
+    """The same for images of Atari."""
+
+    tower = NatureCNN
+
+
+NETWORKS = Networks(
+    "pytorch",
+    "ActorCritic",
+    mlp=ActorCritic,
+    cnn=ConvolutionalActorCritic,
+    nature_cnn=NatureActorCritic,
+    shared_cnn=SharedActorCritic,
+    shared_nature_cnn=SharedNatureActorCritic,
+)
 
 
 def none(agent: Agent) -> Agent:

@@ -92,7 +92,7 @@ def to_weights(
     module: nn.Module, prefix: str, vector: Float[Tensor, "N"] | None = None, towers: Sequence[str] | None = None
 ) -> Weights:
     """Copies of the parameters, or of a flat vector of moments, under canonical names."""
-    return {prefix + name: copy(x.movedim(0, -1)) for name, x in _canonical(module, vector, towers).items()}
+    return {prefix + name: copy(_inputs_first(x)) for name, x in _canonical(module, vector, towers).items()}
 
 
 def from_weights(
@@ -104,7 +104,12 @@ def from_weights(
 ) -> None:
     """Inverse of `to_weights`, in place."""
     for name, x in _canonical(module, vector, towers).items():
-        x.copy_(torch.tensor(weights[prefix + name]).movedim(0, -1))
+        _inputs_first(x).copy_(torch.tensor(weights[prefix + name]))
+
+
+def _inputs_first(x: Tensor) -> Tensor:
+    """A view of a parameter in the canonical layout: `[in, out]` or, of a convolution, `[height, width, in, out]`."""
+    return x.permute(2, 3, 1, 0) if x.ndim == 4 else x.movedim(0, -1)
 
 
 def _canonical(module: nn.Module, vector: Float[Tensor, "N"] | None, towers: Sequence[str] | None) -> dict[str, Tensor]:

@@ -74,7 +74,8 @@ def print_matrix(as_json: bool) -> None:
         )
     for name in registry.NETWORKS:
         where = ", ".join(registry.NETWORKS[name]) or "every backend"
-        console.print(f"[b]network {name}[/b]  {where}{origin(registry.NETWORKS, name)}", highlight=False)
+        users = f", for {' and '.join(users)}" if (users := users_of(name)) else ""
+        console.print(f"[b]network {name}[/b]  {where}{users}{origin(registry.NETWORKS, name)}", highlight=False)
     for suite, names in envs.SUITES.items():
         more = f"  ... {envs.EXTERNAL[suite]}" if suite in envs.EXTERNAL else ""
         console.print(f"[b]{suite}/[/b]  " + "  ".join(names) + more, highlight=False)
@@ -85,6 +86,11 @@ def print_matrix(as_json: bool) -> None:
     for known in KINDS:
         for name, reason in known.broken.items():
             console.print(f"[b]broken: {known.kind} {name}[/b]  {escape(reason)}", highlight=False)
+
+
+def users_of(network: str) -> list[str]:
+    """The algorithms that can use a built-in network; nothing of a plug-in's, which is known once it is imported."""
+    return [name for name, known in registry.ALGORITHMS.items() if network in known.networks]
 
 
 KINDS = (registry.ALGORITHMS, registry.BACKENDS, registry.NETWORKS)
@@ -125,7 +131,8 @@ def matrix() -> dict[str, Any]:
         for name, known in registry.ALGORITHMS.items()
     }
     networks = {
-        name: {"backends": list(registry.NETWORKS[name]) or list(backends), "from": registry.NETWORKS.origin(name)}
+        name: {"backends": list(registry.NETWORKS[name]) or list(backends), "algorithms": users_of(name)}
+        | {"from": registry.NETWORKS.origin(name)}
         for name in registry.NETWORKS
     }
     broken = [
@@ -162,7 +169,7 @@ def check_parity_flags(flags: ParityFlags) -> None:
     for name in compared(flags):
         registry.check_execution(name, flags.mode, flags.unit)
         registry.check_pair(flags.algorithm, name)
-        registry.check_network(flags.network, name)
+        registry.check_network(flags.network, name, flags.algorithm)
     for level in flags.levels:
         registry.choose("level", level, (*LEVELS, *CHECKS))
     for dtype in flags.dtypes:

@@ -2,7 +2,8 @@
 
 envpool resets an ended episode in the next step, which ignores its action and has reward 0. Here the ended copies, and
 only those, are reset at once, so that this step never appears. Importing envpool imports JAX, so with envpool PyTorch
-is measured with JAX in the process.
+is measured with JAX in the process. Images of Atari are stacks of frames, `[4, 84, 84]`; here the channels are last,
+`[84, 84, 4]`, as in every other suite.
 """
 
 import os
@@ -39,7 +40,12 @@ def make(name: str, num_envs: int) -> Copies:
     """The environment `name`, `num_envs` times."""
     observations, choices = _spaces(name)
     shape, dtype = layout(observations, f"envpool/{name}")
+    frames_first = len(shape) == 3 and shape[0] < shape[2]
     pool: Any = None
+
+    def prepared(obs: np.ndarray) -> np.ndarray:
+        obs = obs.astype(dtype, copy=False)
+        return np.ascontiguousarray(obs.transpose(0, 2, 3, 1)) if frames_first else obs
 
     def start(seed: int) -> np.ndarray:
         nonlocal pool
@@ -48,17 +54,18 @@ def make(name: str, num_envs: int) -> Copies:
         # A pool is seeded at construction.
         with _unwarned():
             pool = envpool.make(name, "gymnasium", num_envs=num_envs, num_threads=threads, seed=seeds)
-            return pool.reset()[0].astype(dtype, copy=False)
+            return prepared(pool.reset()[0])
 
     def advance(action: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         obs, reward, terminated, truncated, _ = pool.step(action.reshape(num_envs, *choices.shape))
-        return obs.astype(dtype, copy=False), reward.astype(np.float32, copy=False), terminated, truncated
+        return prepared(obs), reward.astype(np.float32, copy=False), terminated, truncated
 
     def restart(index: np.ndarray) -> np.ndarray:
         obs, info = pool.reset(index.astype(np.int32))
         # They return in arbitrary order.
-        return obs.astype(dtype, copy=False)[np.argsort(info["env_id"])]
+        return prepared(obs)[np.argsort(info["env_id"])]
 
+    shape = (*shape[1:], shape[0]) if frames_first else shape
     return Copies(shape, dtype, actions_of(choices, f"envpool/{name}"), start, advance, restart)
 
 

@@ -1,14 +1,17 @@
 """A rough model of what runs cost, for planning: good to a factor of two, and replaced by times once measured."""
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
 from benchback import registry
+from benchback.backends.towers import TOWERS
 from benchback.envs.ids import split
 from benchback.measure.record import Cell
 from benchback.measure.study import Study
 from benchback.stats.relay import FEWEST_ROUNDS
-from benchback.training.run import Run
+from benchback.training.run import AlgorithmConfig, Run
 
 FEWEST_WARM = 3
 """Fewest calls of a program before its first turn in a relay: one compiles, and a second may compile again."""
@@ -42,17 +45,18 @@ COPY_S = {"gymnasium": 3e-5, "envpool": 1e-5}
 """Seconds of a step of one copy of such an environment, by suite."""
 RATE = 40e9
 """Floating-point operations per second of one thread in matrix products."""
-OBSERVATION = {
-    "Asterix-MinAtar": 400,
-    "Breakout-MinAtar": 400,
-    "Freeway-MinAtar": 700,
-    "SpaceInvaders-MinAtar": 600,
-    "Pong-v5": 28224,
-    "Navix-Empty-8x8-v0": 192,
-    "Navix-Empty-16x16-v0": 768,
-    "humanoid": 244,
-    "humanoidstandup": 244,
+ATARI = (84, 84, 4)
+IMAGES = {
+    "Asterix-MinAtar": (10, 10, 4),
+    "Breakout-MinAtar": (10, 10, 4),
+    "Freeway-MinAtar": (10, 10, 7),
+    "SpaceInvaders-MinAtar": (10, 10, 6),
+    "Pong-v5": ATARI,
+    "Navix-Empty-8x8-v0": (8, 8, 3),
+    "Navix-Empty-16x16-v0": (16, 16, 3),
 }
+"""Shapes of images; the cost model takes others for Atari's."""
+OBSERVATION = {**{name: math.prod(shape) for name, shape in IMAGES.items()}, "humanoid": 244, "humanoidstandup": 244}
 """Observation sizes of the large environments; the cost model treats the others alike."""
 SIMULATED = {"brax": (60.0, 2e-4), "playground": (60.0, 2.5e-4)}
 """Suite -> seconds to compile its simulation, and per step of one environment, a cheetah's."""
@@ -91,12 +95,21 @@ def iteration_seconds(cell: Cell) -> float:
 
 
 def iteration_flops(cell: Cell) -> float:
-    """Floating-point operations of the matrix products of an agent's iteration, of two networks: actor and critic."""
+    """Floating-point operations of the matrix products of an agent's iteration: actor and critic, or one trunk."""
     config = Run.from_dict(dict(cell.run)).config
-    width = [OBSERVATION.get(split(cell.run["env"]).name, 6), *config.hidden, 2]
-    weights = 2 * sum(a * b for a, b in pairwise(width))
+    shared = cell.network in TOWERS and TOWERS[cell.network].shared
+    weights = (1 if shared else 2) * sum(a * b for a, b in _products(cell, config))
     # A forward pass is 2 operations per weight and sample, a gradient three times that.
     return 2.0 * weights * (config.batch_size + 3 * config.gradient_rows)
+
+
+def _products(cell: Cell, config: AlgorithmConfig) -> Iterable[tuple[int, int]]:
+    """Inputs and outputs of the layers of one network; of a convolution the inputs at all its places."""
+    name, tower = split(cell.run["env"]).name, TOWERS.get(cell.network)
+    if tower is None:
+        return pairwise([OBSERVATION.get(name, 6), *config.hidden, 2])
+    image = IMAGES.get(name, ATARI)
+    return [*tower.products(image), *pairwise([math.prod(tower.image(image)), *config.hidden, 2])]
 
 
 def relay_seconds(cell: Cell, study: Study, variants: int, block: int) -> float:

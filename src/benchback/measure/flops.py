@@ -1,5 +1,6 @@
 """FLOPs in the matrix products of networks: what an iteration evaluates, and what its gradient steps cost.
 
+A convolution is as many products as there are places for its kernel; frameworks may compute it otherwise.
 Activations, losses, optimisers and environments are left out: they are not products of matrices.
 """
 
@@ -9,6 +10,7 @@ from typing import Any
 
 from benchback.agent import Weights, networks
 from benchback.algorithms.fields import Rows
+from benchback.backends.towers import TOWERS
 
 Sizes = Sequence[Sequence[int]]
 """Inputs and outputs of each of a network's layers, the first one first."""
@@ -19,12 +21,13 @@ def forward_flops(rows: int, sizes: Sizes) -> int:
     return sum(2 * rows * i * o for i, o in sizes)
 
 
-def gradient_flops(rows: int, sizes: Sizes) -> int:
+def gradient_flops(rows: int, sizes: Sizes, *, on_trunk: bool = False) -> int:
     """Of a gradient step: the output, the gradients of the weights and those of the layers' inputs.
 
-    Each of the three costs as much as the output, but the first layer needs no gradient of its input.
+    Each of the three costs as much as the output, but the first layer needs no gradient of its input unless that is the
+    output of a trunk.
     """
-    return 3 * forward_flops(rows, sizes) - forward_flops(rows, sizes[:1])
+    return 3 * forward_flops(rows, sizes) - (0 if on_trunk else forward_flops(rows, sizes[:1]))
 
 
 def input_gradient_flops(rows: int, sizes: Sizes) -> int:
@@ -32,13 +35,23 @@ def input_gradient_flops(rows: int, sizes: Sizes) -> int:
     return 2 * forward_flops(rows, sizes)
 
 
-def layer_sizes(weights: Weights) -> dict[str, Sizes]:
-    """Network -> inputs and outputs of its layers, from canonical weights such as `actor/0/kernel`."""
+def layer_sizes(weights: Weights, network: str = "mlp", image: Sequence[int] = ()) -> dict[str, Sizes]:
+    """Network -> inputs and outputs of its layers, from canonical weights such as `actor/0/kernel`.
+
+    Of a convolution the inputs are those of all places of its kernel on an `image` of that shape.
+    """
     kernels = {name: x.shape for name, x in networks(weights).items() if name.endswith("/kernel")}
     found: dict[str, list[Sequence[int]]] = {}
     for name in sorted(kernels, key=_layer):
         found.setdefault(name.partition("/")[0], []).append(kernels[name])
-    return dict(found)
+    return {name: _with_places(shapes, network, image) for name, shapes in found.items()}
+
+
+def _with_places(shapes: Sequence[Sequence[int]], network: str, image: Sequence[int]) -> Sizes:
+    if all(len(shape) == 2 for shape in shapes):
+        return shapes
+    tower, dense = TOWERS[network], [shape for shape in shapes if len(shape) == 2]
+    return [*tower.products(image), *dense]
 
 
 def _layer(name: str) -> list[tuple[int, str]]:
@@ -54,7 +67,8 @@ def work_ledger(rows: Mapping[str, Rows], sizes: Mapping[str, Sizes], *, skips: 
     final = {name: 0 if skips else found.final for name, found in rows.items()}
     evaluations = {name: found.forward + final[name] for name, found in rows.items()}
     steps = (
-        gradient_flops(found.gradient, sizes[name]) + input_gradient_flops(found.input_gradient, sizes[name])
+        gradient_flops(found.gradient, sizes[name], on_trunk="trunk" in rows and name != "trunk")
+        + input_gradient_flops(found.input_gradient, sizes[name])
         for name, found in rows.items()
     )
     count = sum(found.final for found in rows.values())

@@ -165,7 +165,7 @@ class Training:
         return {
             **execution(self.job),
             **({"members": self.program.members, "group": self.program.group} if self.program.members > 1 else {}),
-            **learning(self.program.weights(self.state), run),
+            **learning(self.program.weights(self.state), run, self.env.observation_shape),
             "env_steps_per_call": run.config.batch_size * run.length * self.program.members,
             "iterations_per_call": run.length,
             "calls": len(totals),
@@ -234,13 +234,14 @@ def execution(job: Job) -> dict[str, Any]:
     }
 
 
-def learning(weights: dict[str, Any], run: Any) -> dict[str, Any]:
+def learning(weights: dict[str, Any], run: Any, shape: Sequence[int]) -> dict[str, Any]:
     """Ledger of the learning of one agent: parameters, optimiser steps, and the networks' work in an iteration."""
     from benchback.agent import networks
     from benchback.measure.flops import layer_sizes, work_ledger
 
     # In JAX a lax.cond computes the values of final observations only if an episode was truncated.
-    work = work_ledger(run.config.network_rows, layer_sizes(weights), skips=run.framework == "jax")
+    sizes = layer_sizes(weights, run.network, shape)
+    work = work_ledger(run.config.network_rows, sizes, skips=run.framework == "jax")
     return work | {
         "parameters": sum(x.size for x in networks(weights).values()),
         "optimiser_steps": sum(int(x) for name, x in weights.items() if name.endswith("adam/count")),

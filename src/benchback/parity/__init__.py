@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from benchback import registry
 from benchback.agent import Gradients
-from benchback.parity.tolerance import CHECKS, TOLERANCE
+from benchback.parity.tolerance import CHECKS, tolerance
 
 if TYPE_CHECKING:
     from benchback.parity.deviation import Deviation
@@ -123,7 +123,7 @@ def _level(
     with computing(subject.dtype, optimised=optimised):
         found = list(deviations(subject))
     for quantity, deviation in found:
-        allowed = TOLERANCE[subject.dtype][level][quantity.partition("/")[0]]
+        allowed = tolerance(subject.dtype, level, quantity, subject.network)
         yield Row(subject.algorithm, subject.backend, level, quantity, subject.dtype, deviation, allowed)
 
 

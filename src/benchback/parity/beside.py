@@ -75,13 +75,13 @@ def beside_jax(subject: Subject, reference: str, course: Course) -> Iterator[Dev
 
 def _agent(subject: Subject, course: Course, generator: Keyed) -> Agent:
     """The agent under test with this generator, in an environment that draws from it."""
-    native = environment.make(course.config.num_envs, "jax", course.kind)
+    native = environment.make(course.config.num_envs, "jax", course.kind, subject.network)
 
     def draw(generator: Keyed, num_steps: int) -> list[tuple[Any, np.int32]]:
         noise = native.draw(generator.part(), num_steps)
         return [(noise, np.int32(t)) for t in range(num_steps)]
 
-    env = environment.make(course.config.num_envs, "torch", course.kind)
+    env = environment.make(course.config.num_envs, "torch", course.kind, subject.network)
     env = replace(env, random=generator.manual_seed, draw=draw)
     make, _ = registry.load(subject.algorithm, subject.backend)
     agent = make(subject.configured(course.config), env)

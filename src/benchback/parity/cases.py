@@ -1,9 +1,14 @@
 """Shared by the test cases of all algorithms: numbers that float32 holds exactly, and rollouts with every ending."""
 
+from collections.abc import Sequence
+from itertools import pairwise
+
 import numpy as np
 
 from benchback.agent import Weights
 from benchback.algorithms.onpolicy import Transition
+from benchback.backends.towers import TOWERS
+from benchback.parity.environment import OBSERVATION_SIZE, observation_shape
 
 
 def rounded(x: np.ndarray) -> np.ndarray:
@@ -14,6 +19,28 @@ def rounded(x: np.ndarray) -> np.ndarray:
 def exact(weights: Weights) -> Weights:
     """`weights` rounded to float32, stored in float64 for the oracle."""
     return {name: rounded(x).astype(float) if x.ndim else x for name, x in weights.items()}
+
+
+def layers(random: np.random.Generator, tower: str, network: str, widths: Sequence[int]) -> Weights:
+    """Random weights of a tower that is given observations; its dense layers have these widths, the last its output."""
+    shapes: list[tuple[int, ...]] = []
+    inputs = OBSERVATION_SIZE
+    if network in TOWERS:
+        *_, channels = image = observation_shape(network)
+        for filters, size, _ in TOWERS[network].convolutions:
+            shapes.append((size, size, channels, filters))
+            channels = filters
+        inputs = int(np.prod(TOWERS[network].image(image)))
+    return random_kernels(random, tower, [*shapes, *pairwise((inputs, *widths))])
+
+
+def random_kernels(random: np.random.Generator, tower: str, shapes: Sequence[tuple[int, ...]]) -> Weights:
+    """Kernels of these shapes whose outputs are of order one, and biases."""
+    weights = {}
+    for i, shape in enumerate(shapes):
+        weights[f"{tower}/{i}/kernel"] = 1.5 * random.normal(size=shape) / np.sqrt(np.prod(shape[:-1]))
+        weights[f"{tower}/{i}/bias"] = 0.1 * random.normal(size=shape[-1])
+    return weights
 
 
 def ends_of_episodes(random: np.random.Generator, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from benchback.parity.environment import OBSERVATION_SIZE
+from benchback.parity import environment
 from benchback.parity.subject import Subject
 
 Source = Any
@@ -27,9 +27,9 @@ def sources(subject: Subject, rng: np.ndarray, number: int) -> list[Source]:
 
 
 def env_noise(subject: Subject, source: Source, config: Any) -> np.ndarray:
-    """Noise of the parity environment in a rollout, `[T, E, O]`: first observations of new episodes."""
+    """Noise of the parity environment in a rollout, `[T, E, *O]`: first observations of new episodes."""
     key = source if subject.spec.family == "jax" else _bridged_key(source)
-    return np.asarray(jax.random.normal(key, (config.num_steps, config.num_envs, OBSERVATION_SIZE), float))
+    return np.asarray(environment.first_obs(key, (config.num_steps, config.num_envs), subject.network))
 
 
 def _bridged_key(generator: Any) -> jax.Array:

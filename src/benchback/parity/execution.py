@@ -122,5 +122,5 @@ def _trained(subject: Subject, agent: Agent, seed: int = SEED) -> Outcome:
 
 
 def _greedy(subject: Subject, agent: Agent, state: Any) -> np.ndarray:
-    obs = np.random.default_rng(SEED).normal(size=(16, environment.OBSERVATION_SIZE))
+    obs = environment.observations(np.random.default_rng(SEED), (16,), subject.network)
     return subject.greedy(agent, state, obs)

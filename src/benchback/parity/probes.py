@@ -1,18 +1,20 @@
 """Probes: environments whose values and best actions are known, so that an agent must learn them.
 
-They are run with the `PROBE` of an algorithm: a configuration that learns them in seconds.
+They are run with the `PROBE` of an algorithm: a configuration that learns them in seconds. Convolutional networks are
+shown the one number of an observation as an image.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from benchback import envs, registry
 from benchback.agent import start
 from benchback.parity.deviation import Deviation
+from benchback.parity.environment import IMAGES
 from benchback.parity.small import deepened
 from benchback.parity.subject import Subject
 from benchback.training import advance
@@ -32,7 +34,7 @@ class Learnt:
 def learnt(algorithm: str, backend_name: str, probe: str, config: Any, mode: str) -> Learnt:
     """A last rollout, and greedy actions at its first observations, of an agent trained on a probe."""
     make, backend = registry.load(algorithm, backend_name)
-    env = envs.make(f"probe/{probe}", config.num_envs, registry.BACKENDS[backend_name].family)
+    env = _environment(probe, config, registry.BACKENDS[backend_name].family)
     agent = registry.execute(make(config, env), backend, mode, "phase")
     state = start(agent, 0)
     for _ in range(config.num_iterations):
@@ -40,6 +42,33 @@ def learnt(algorithm: str, backend_name: str, probe: str, config: Any, mode: str
     state, batch = agent.rollout(state)
     _, action = agent.act(state, agent.initial_memory(config.num_envs), batch.obs[0])
     return Learnt(backend.fetch(batch), backend.fetch({"action": action})["action"])
+
+
+def _environment(probe: str, config: Any, framework: Literal["jax", "torch"]) -> envs.Env:
+    image = IMAGES.get(getattr(config, "network", "mlp"))
+    if image is None:
+        return envs.make(f"probe/{probe}", config.num_envs, framework)
+    env = _as_images(envs.make(f"probe/{probe}", config.num_envs, "jax"), image)
+    return env if framework == "jax" else import_module("benchback.envs.bridge").to_torch(env)
+
+
+def _as_images(env: envs.Env, shape: tuple[int, ...]) -> envs.Env:
+    """The environment with images of one colour, the number that it shows."""
+    import jax.numpy as jnp
+
+    def image(obs: Any) -> Any:
+        return jnp.broadcast_to(obs.reshape(-1, 1, 1, 1), (len(obs), *shape))
+
+    def reset(key: Any) -> Any:
+        state = env.reset(key)
+        return state._replace(obs=image(state.obs))
+
+    def step(state: Any, action: Any, noise: Any) -> Any:
+        state, outcome = env.step(state._replace(obs=state.obs[:, 0, 0, :1]), action, noise)
+        seen = {"obs": image(outcome.obs), "final_obs": image(outcome.final_obs)}
+        return state._replace(obs=seen["obs"]), outcome._replace(**seen)
+
+    return replace(env, observation_shape=shape, reset=reset, step=step)
 
 
 def known_value(probe: str, obs: np.ndarray, gamma: float) -> np.ndarray:
@@ -78,6 +107,7 @@ def probes(subject: Subject, chosen: Sequence[str] = TELLING) -> Iterator[Deviat
             continue
         found = learnt(subject.algorithm, subject.backend, probe, config, subject.mode)
         obs = found.batch.obs.astype(float)
+        obs = obs[..., 0, 0, :1] if subject.network in IMAGES else obs
         if hasattr(found.batch, "value"):
             expected = known_value(probe, obs[..., 0], config.gamma)
             yield f"probe_value/{probe}", float(np.abs(found.batch.value - expected).max())

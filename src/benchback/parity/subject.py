@@ -54,7 +54,7 @@ class Subject:
         known = self.backend, self.gradients, config, kind
         if known not in self.agents:
             make, _ = registry.load(self.algorithm, self.backend, self.gradients)
-            env = environment.make(config.num_envs, self.spec.family, kind)
+            env = environment.make(config.num_envs, self.spec.family, kind, self.network)
             self.agents[known] = make(self.configured(config), env)
         return self.agents[known]
 
@@ -85,7 +85,7 @@ class Subject:
         return self.fetch({"action": action})["action"]
 
     def place(self, x: np.ndarray) -> Any:
-        """The array on the device: floats in the precision under test, integers in the framework's action type."""
+        """The array on the device: floats in the precision under test, actions in the framework's type of integers."""
         if np.issubdtype(x.dtype, np.floating):
             x = x.astype(self.dtype)
         if self.spec.family == "jax":
@@ -93,7 +93,7 @@ class Subject:
         import torch
 
         torch.set_num_threads(1)
-        return torch.tensor(x.astype(np.int64) if np.issubdtype(x.dtype, np.integer) else x)
+        return torch.tensor(x.astype(np.int64) if x.dtype == np.int32 else x)
 
     def place_all(self, record: Any) -> Any:
         """A record of arrays on the device, field by field."""

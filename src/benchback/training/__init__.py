@@ -74,6 +74,8 @@ def advance(agent: Agent, state: Any) -> tuple[Any, Any]:
 def transplantable(run: Run, checkpoint: Checkpoint) -> Weights:
     """Weights of the checkpoint that this run can load: all, or from another framework family network and optimiser."""
     theirs = Run.from_dict(checkpoint.run)
+    if theirs.network != run.network:
+        raise CheckpointError(f"the checkpoint is of network={theirs.network}; go on with --network {theirs.network}")
     if theirs.config.hidden != run.config.hidden or envs.split(theirs.env).task != envs.split(run.env).task:
         raise CheckpointError(
             f"the checkpoint is of {theirs.env} with layers {theirs.config.hidden}, the run of {run.env} with "

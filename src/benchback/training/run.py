@@ -73,7 +73,7 @@ class Run(Generic[Config]):
         registry.check_pair(self.algorithm, self.backend)
         registry.check_execution(self.backend, self.compile_mode, self.unit)
         registry.check_gradients(self.backend, self.gradients)
-        registry.check_network(self.network, self.backend)
+        registry.check_network(self.network, self.backend, self.algorithm)
         envs.check(self.env)
         about = envs.about(self.env)
         registry.check_actions(self.algorithm, self.env, about.kind)
@@ -149,9 +149,10 @@ def build(run: Run) -> tuple[Agent, Backend]:
 
 
 def environment(run: Run, num_envs: int, render_mode: str | None = None) -> envs.Env:
-    """`num_envs` copies of the run's environment; InputError if the algorithm does not support its actions."""
+    """`num_envs` copies of the run's environment; InputError if its actions or observations do not suit the agent."""
     env = envs.make(run.env, num_envs, run.framework, render_mode)
     registry.check_actions(run.algorithm, run.env, env.actions.kind)
+    registry.check_observations(run.network, run.env, env.observation_shape)
     return env
 
 

@@ -74,4 +74,11 @@ def value(params: ActorCritic, obs: Shaped[Array, "B *O"], gradients: str = "fra
     return tower(critic, obs, gradients).squeeze(-1)
 
 
-ACTOR_CRITIC = Functions(init, policy, value)
+def policy_and_value(
+    params: ActorCritic, obs: Shaped[Array, "B *O"], gradients: str = "framework"
+) -> tuple[Float[Array, "B P"], Float[Array, "B"]]:
+    """Both at once."""
+    return policy(params, obs, gradients), value(params, obs, gradients)
+
+
+ACTOR_CRITIC = Functions(init, policy, value, policy_and_value)

@@ -11,8 +11,10 @@ from benchback.algorithms.fields import (
     check_decays,
     check_finite,
     check_hidden_sizes,
+    check_model,
     check_positive,
     check_shares,
+    hidden_layers,
 )
 from benchback.errors import InputError
 
@@ -62,7 +64,7 @@ class Config:
     model: Literal["published", "small", "medium", "large"] = "published"
     """Hidden layers: published (120, 84), small (64, 64), medium (256, 256, 256), large six of 1024."""
     hidden_sizes: tuple[int, ...] = ()
-    """Hidden layers given explicitly; overrides model when not empty."""
+    """Hidden layers given explicitly; overrides model, and the dense layer of a convolutional network."""
     network: str = "mlp"
     """Kind of network; `benchback list` shows them."""
     learning_rate: float = 2.5e-4
@@ -94,6 +96,7 @@ class Config:
         check_counts(self, ("replay_capacity", "learning_starts", "target_every"))
         check_batch(self)
         check_hidden_sizes(self)
+        check_model(self)
         check_finite(self)
         check_positive(self, ("learning_rate", "adam_epsilon", "tau", "exploration_fraction"))
         check_shares(self, ("gamma", "tau", "first_epsilon", "last_epsilon", "exploration_fraction"))
@@ -139,7 +142,7 @@ class Config:
     @property
     def hidden(self) -> tuple[int, ...]:
         """Widths of the hidden layers."""
-        return self.hidden_sizes or SIZES[self.model]
+        return hidden_layers(self, SIZES)
 
     @property
     def iterations_before_learning(self) -> int:

@@ -33,7 +33,7 @@ from benchback.algorithms.dqn.loss import (
 from benchback.algorithms.episodes import episode_metrics
 from benchback.algorithms.offpolicy import Transition, nan_metrics, to_experience, to_transition
 from benchback.backends import xla
-from benchback.backends.equinox import LAYOUT, MLP
+from benchback.backends.equinox import CNN, LAYOUT, MLP, NatureCNN
 from benchback.backends.kernel_gradients import Gradients
 from benchback.envs.interface import Env, EnvState
 from benchback.math import jax as math
@@ -61,7 +61,19 @@ class QNetwork(eqx.Module):
         return self.critic(obs)
 
 
-NETWORKS = Networks("equinox", "QNetwork", mlp=QNetwork)
+class ConvolutionalQNetwork(QNetwork):
+    """Q-network for images of MinAtar."""
+
+    tower = CNN
+
+
+class NatureQNetwork(QNetwork):
+    """Q-network for images of Atari."""
+
+    tower = NatureCNN
+
+
+NETWORKS = Networks("equinox", "QNetwork", mlp=QNetwork, cnn=ConvolutionalQNetwork, nature_cnn=NatureQNetwork)
 
 
 class State(NamedTuple):

@@ -1,5 +1,6 @@
 """DQN in Haiku: functions with modules inside, transformed into pure functions."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import haiku as hk
@@ -33,7 +34,7 @@ from benchback.algorithms.dqn.loss import (
 from benchback.algorithms.episodes import episode_metrics
 from benchback.algorithms.offpolicy import Transition, nan_metrics, to_experience, to_transition
 from benchback.backends import xla
-from benchback.backends.haiku import LAYOUT, MLP
+from benchback.backends.haiku import CNN, LAYOUT, MLP, NatureCNN
 from benchback.backends.kernel_gradients import Gradients
 from benchback.envs.interface import Env, EnvState
 from benchback.math import jax as math
@@ -55,7 +56,13 @@ def q_network(
     return hk.without_apply_rng(hk.transform(q_values))
 
 
-NETWORKS = Networks("haiku", "q_network", mlp=q_network)
+NETWORKS = Networks(
+    "haiku",
+    "q_network",
+    mlp=q_network,
+    cnn=partial(q_network, tower=CNN),
+    nature_cnn=partial(q_network, tower=NatureCNN),
+)
 
 
 class State(NamedTuple):

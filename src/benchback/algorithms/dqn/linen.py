@@ -34,7 +34,7 @@ from benchback.algorithms.episodes import episode_metrics
 from benchback.algorithms.offpolicy import Transition, nan_metrics, to_experience, to_transition
 from benchback.backends import xla
 from benchback.backends.kernel_gradients import Gradients
-from benchback.backends.linen import LAYOUT, MLP
+from benchback.backends.linen import CNN, LAYOUT, MLP, NatureCNN
 from benchback.envs.interface import Env, EnvState
 from benchback.math import jax as math
 from benchback.plugins import Networks
@@ -56,7 +56,19 @@ class QNetwork(nn.Module):
         return self.critic(obs)
 
 
-NETWORKS = Networks("linen", "QNetwork", mlp=QNetwork)
+class ConvolutionalQNetwork(QNetwork):
+    """Q-network for images of MinAtar."""
+
+    tower = CNN
+
+
+class NatureQNetwork(QNetwork):
+    """Q-network for images of Atari."""
+
+    tower = NatureCNN
+
+
+NETWORKS = Networks("linen", "QNetwork", mlp=QNetwork, cnn=ConvolutionalQNetwork, nature_cnn=NatureQNetwork)
 
 
 class State(NamedTuple):

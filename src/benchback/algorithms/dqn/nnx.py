@@ -35,7 +35,7 @@ from benchback.algorithms.offpolicy import Transition, nan_metrics, to_experienc
 from benchback.backends import nnx as backend
 from benchback.backends import xla
 from benchback.backends.kernel_gradients import Gradients
-from benchback.backends.nnx import MLP
+from benchback.backends.nnx import CNN, MLP, NatureCNN
 from benchback.envs.interface import Env, EnvState
 from benchback.math import jax as math
 from benchback.plugins import Networks
@@ -62,7 +62,19 @@ class QNetwork(nnx.Module):
         return self.critic(obs)
 
 
-NETWORKS = Networks("nnx", "QNetwork", mlp=QNetwork)
+class ConvolutionalQNetwork(QNetwork):
+    """Q-network for images of MinAtar."""
+
+    tower = CNN
+
+
+class NatureQNetwork(QNetwork):
+    """Q-network for images of Atari."""
+
+    tower = NatureCNN
+
+
+NETWORKS = Networks("nnx", "QNetwork", mlp=QNetwork, cnn=ConvolutionalQNetwork, nature_cnn=NatureQNetwork)
 
 
 class State(nnx.Pytree):

@@ -1,5 +1,6 @@
 """DQN in plain JAX: parameters are lists of dictionaries, a layer is two lines."""
 
+from functools import partial
 from math import prod
 from typing import Any, NamedTuple
 
@@ -34,7 +35,8 @@ from benchback.algorithms.episodes import episode_metrics
 from benchback.algorithms.offpolicy import Transition, nan_metrics, to_experience, to_transition
 from benchback.backends import xla
 from benchback.backends.kernel_gradients import Gradients
-from benchback.backends.purejax import LAYOUT, Layers, init_mlp, mlp
+from benchback.backends.purejax import LAYOUT, Layers, cnn, init_cnn, init_mlp, mlp
+from benchback.backends.towers import MINATAR, NATURE, Tower
 from benchback.envs.interface import Env, EnvState
 from benchback.math import jax as math
 from benchback.plugins import Networks
@@ -60,6 +62,24 @@ def init_q_network(
     return QNetwork(critic=init_mlp(key, (prod(observation_shape), *hidden, num_actions), 1.0, dtype))
 
 
+def q_values_of_images(
+    params: QNetwork, obs: Shaped[Array, "B *O"], gradients: Gradients = "framework", *, tower: Tower
+) -> Float[Array, "B A"]:
+    return cnn(params.critic, obs, tower.convolutions, gradients)
+
+
+def init_of_images(
+    key: Key[Array, ""],
+    observation_shape: tuple[int, ...],
+    hidden: tuple[int, ...],
+    num_actions: int,
+    dtype: jnp.dtype,
+    *,
+    tower: Tower,
+) -> QNetwork:
+    return QNetwork(critic=init_cnn(key, tower, observation_shape, (*hidden, num_actions), 1.0, dtype))
+
+
 class Functions(NamedTuple):
     """A Q-network as functions of its parameters."""
 
@@ -67,7 +87,18 @@ class Functions(NamedTuple):
     values: Any
 
 
-NETWORKS = Networks("purejax", "Q_NETWORK", mlp=Functions(init_q_network, q_values))
+def convolutional(tower: Tower) -> Functions:
+    """A Q-network with the convolutions of `tower`."""
+    return Functions(partial(init_of_images, tower=tower), partial(q_values_of_images, tower=tower))
+
+
+NETWORKS = Networks(
+    "purejax",
+    "Q_NETWORK",
+    mlp=Functions(init_q_network, q_values),
+    cnn=convolutional(MINATAR),
+    nature_cnn=convolutional(NATURE),
+)
 
 
 class State(NamedTuple):

@@ -33,7 +33,7 @@ from benchback.algorithms.dqn.loss import (
 from benchback.algorithms.episodes import episode_metrics
 from benchback.algorithms.offpolicy import Transition, nan_metrics, to_experience
 from benchback.backends import pytorch, torch_state
-from benchback.backends.pytorch import MLP, Wrap
+from benchback.backends.pytorch import CNN, MLP, NatureCNN, Wrap
 from benchback.envs.interface import Env, EnvState
 from benchback.math import torch as math
 from benchback.plugins import Networks
@@ -59,7 +59,19 @@ class QNetwork(nn.Module):
         return self.critic(obs)
 
 
-NETWORKS = Networks("pytorch", "QNetwork", mlp=QNetwork)
+class ConvolutionalQNetwork(QNetwork):
+    """Q-network for images of MinAtar."""
+
+    tower = CNN
+
+
+class NatureQNetwork(QNetwork):
+    """Q-network for images of Atari."""
+
+    tower = NatureCNN
+
+
+NETWORKS = Networks("pytorch", "QNetwork", mlp=QNetwork, cnn=ConvolutionalQNetwork, nature_cnn=NatureQNetwork)
 
 
 @dataclass

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from benchback.algorithms.fields import (
-    MODEL_SIZES,
     Rows,
     check_batch,
     check_counts,
@@ -13,10 +12,13 @@ from benchback.algorithms.fields import (
     check_finite,
     check_hidden_sizes,
     check_log_std,
+    check_model,
     check_not_negative,
     check_positive,
     check_shares,
+    hidden_layers,
 )
+from benchback.backends.towers import TOWERS
 from benchback.errors import InputError
 
 
@@ -55,7 +57,7 @@ class Config:
     model: Literal["small", "medium", "large"] = "small"
     """Hidden layers of actor and critic: small (64, 64), medium (256, 256, 256), large six of 1024."""
     hidden_sizes: tuple[int, ...] = ()
-    """Hidden layers given explicitly; overrides model when not empty."""
+    """Hidden layers given explicitly; overrides model, and the dense layer of a convolutional network."""
     network: str = "mlp"
     """Kind of network; `benchback list` shows them."""
     learning_rate: float = 2.5e-4
@@ -98,6 +100,7 @@ class Config:
         check_counts(self, ("num_envs", "num_steps", "num_iterations", "num_epochs", "num_minibatches"))
         check_batch(self)
         check_hidden_sizes(self)
+        check_model(self)
         check_finite(self)
         if self.batch_size % self.num_minibatches:
             raise InputError(
@@ -129,15 +132,20 @@ class Config:
     def network_rows(self) -> dict[str, Rows]:
         """Rows through each network per iteration."""
         batch = self.batch_size
-        return {
+        rows = {
             "actor": Rows(forward=batch, gradient=self.gradient_rows),
             "critic": Rows(forward=batch + self.num_envs, gradient=self.gradient_rows, final=batch),
         }
+        if self.network in TOWERS and TOWERS[self.network].shared:
+            # To act and to value each take the trunk; a gradient step takes it once.
+            forward = sum(found.forward for found in rows.values())
+            rows["trunk"] = Rows(forward=forward, gradient=self.gradient_rows, final=batch)
+        return rows
 
     @property
     def hidden(self) -> tuple[int, ...]:
         """Widths of the hidden layers."""
-        return self.hidden_sizes or MODEL_SIZES[self.model]
+        return hidden_layers(self)
 
     @property
     def iterations_before_learning(self) -> int:

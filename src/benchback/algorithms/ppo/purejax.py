@@ -86,8 +86,7 @@ def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
 
     def learn(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
         def objective(params: ActorCritic) -> tuple[Float[Array, ""], Metrics]:
-            policy_params = network.actor(params, minibatch.obs, gradients)
-            new_value = network.critic(params, minibatch.obs, gradients)
+            policy_params, new_value = network.both(params, minibatch.obs, gradients)
             return ppo_loss(math, distribution, policy_params, new_value, minibatch, state.hyper, config)
 
         gradient, metrics = jax.grad(objective, has_aux=True)(state.params)

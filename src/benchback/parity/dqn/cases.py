@@ -5,15 +5,14 @@ same values, and what deviates is the arithmetic.
 """
 
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import numpy as np
 
 from benchback.agent import Weights
 from benchback.algorithms.dqn.config import Config
 from benchback.algorithms.dqn.loss import Minibatch
-from benchback.parity.cases import exact
-from benchback.parity.environment import NUM_ACTIONS, OBSERVATION_SIZE
+from benchback.parity.cases import exact, layers, rounded
+from benchback.parity.environment import NUM_ACTIONS, observations
 from benchback.parity.oracle import fresh_adam, parameters
 
 BASE = Config(
@@ -59,19 +58,10 @@ class Case:
     minibatch: Minibatch
 
 
-def network(random: np.random.Generator) -> Weights:
+def network(random: np.random.Generator, architecture: str = "mlp") -> Weights:
     """Weights with values of order one, a different target network, and an initial Adam state."""
-    weights = _tower(random)
-    target = {f"target/{name}": x for name, x in _tower(random).items()}
-    return exact(weights | target | fresh_adam(weights))
-
-
-def _tower(random: np.random.Generator) -> Weights:
-    weights = {}
-    for i, (fan_in, fan_out) in enumerate(pairwise((OBSERVATION_SIZE, *BASE.hidden, NUM_ACTIONS))):
-        weights[f"critic/{i}/kernel"] = 1.5 * random.normal(size=(fan_in, fan_out)) / np.sqrt(fan_in)
-        weights[f"critic/{i}/bias"] = 0.1 * random.normal(size=fan_out)
-    return weights
+    online, target = (layers(random, "critic", architecture, (*BASE.hidden, NUM_ACTIONS)) for _ in range(2))
+    return exact(online | {f"target/{name}": x for name, x in target.items()} | fresh_adam(online))
 
 
 def midway(weights: Weights, random: np.random.Generator) -> Weights:
@@ -83,28 +73,29 @@ def midway(weights: Weights, random: np.random.Generator) -> Weights:
     return exact(result) | {"adam/count": np.array(6 * BASE.num_updates + 1, np.int32)}
 
 
-def minibatch(random: np.random.Generator, *, binary: bool = False) -> Minibatch:
-    """Transitions, a quarter of them terminal; observations float or, as in MinAtar, bool."""
-    obs, next_obs = random.normal(size=(2, ROWS, OBSERVATION_SIZE)).astype(np.float32)
+def minibatch(random: np.random.Generator, architecture: str = "mlp", *, binary: bool = False) -> Minibatch:
+    """Transitions, a quarter of them terminal; observations float, bytes of images or, as in MinAtar, bool."""
+    seen = rounded(observations(random, (2, ROWS), architecture))
+    obs, next_obs = seen > np.median(seen) if binary else seen
     return Minibatch(
-        obs=obs > 0 if binary else obs,
+        obs=obs,
         action=random.integers(NUM_ACTIONS, size=ROWS).astype(np.int32),
         reward=random.normal(size=ROWS).astype(np.float32),
-        next_obs=next_obs > 0 if binary else next_obs,
+        next_obs=next_obs,
         terminated=random.random(ROWS) < 0.25,
     )
 
 
-def single_steps() -> list[Case]:
+def single_steps(architecture: str = "mlp") -> list[Case]:
     """Both types of observations, initial and midway Adam states, both values of the options."""
     random = np.random.default_rng(0)
-    weights = network(random)
-    data = [minibatch(random), minibatch(random, binary=True)]
+    weights = network(random, architecture)
+    data = [minibatch(random, architecture), minibatch(random, architecture, binary=True)]
     starts = [(weights, data[0]), (weights, data[1]), (midway(weights, random), data[0])]
     return [Case(config, *start) for config in (BASE, OTHER) for start in starts]
 
 
-def twenty_steps() -> tuple[Weights, list[Minibatch]]:
+def twenty_steps(architecture: str = "mlp") -> tuple[Weights, list[Minibatch]]:
     """Weights and twenty minibatches."""
     random = np.random.default_rng(1)
-    return network(random), [minibatch(random) for _ in range(20)]
+    return network(random, architecture), [minibatch(random, architecture) for _ in range(20)]

@@ -16,7 +16,7 @@ from benchback.parity.draws import env_noise, halves, integers, sources, uniform
 from benchback.parity.execution import executions, population
 from benchback.parity.gradient_steps import gradient_steps
 from benchback.parity.iterations import Course, Iteration, iterations
-from benchback.parity.oracle import parameters
+from benchback.parity.oracle import parameters, unscaled_kernels
 from benchback.parity.subject import Subject
 
 SEED = 7
@@ -28,8 +28,8 @@ NUM_ITERATIONS = 6
 def forward(subject: Subject) -> Iterator[Deviation]:
     """L0: greedy actions of `act` and of a rollout, the rollout's next observations, and the initial weights."""
     random = np.random.default_rng(2)
-    weights = cases.network(random)
-    obs = cases.minibatch(random).obs
+    weights = cases.network(random, subject.network)
+    obs = cases.minibatch(random, subject.network).obs
     # Exploration is data: the programs are those of the other levels.
     agent = replace(subject.agent(cases.BASE), hyper=cases.GREEDY.hyper)
     action = subject.greedy(agent, start(agent, SEED, weights), obs)
@@ -43,24 +43,21 @@ def forward(subject: Subject) -> Iterator[Deviation]:
 
 def initial_weights(weights: Weights) -> Iterator[Deviation]:
     """Kernels are orthogonal with scale sqrt 2, 1 for the output layer; biases are zero; targets equal."""
-    head = f"critic/{len(cases.BASE.hidden)}/kernel"
     found = []
     for name, x in parameters(weights).items():
         found.append(("initial_target", deviation.mismatch(weights.get(f"target/{name}", np.nan), x)))
         if name.endswith("bias"):
             found.append(("initial_bias", deviation.absolute(x, np.zeros_like(x))))
-        else:
-            kernel = x / (1.0 if name == head else 2**0.5)
-            gram = kernel @ kernel.T if kernel.shape[0] < kernel.shape[1] else kernel.T @ kernel
-            found.append(("initial_kernel", deviation.absolute(gram, np.eye(len(gram)))))
-    return worst(found)
+    kernels = unscaled_kernels(parameters(weights), {"critic": 1.0})
+    return worst([*found, *(("initial_kernel", deviation.off_orthogonal(x)) for x in kernels)])
 
 
 def one_step(subject: Subject) -> Iterator[Deviation]:
     """L1: one gradient step on each case."""
     # Another option, or observations of another type, is another program.
-    steps = [x for x in cases.single_steps() if x.config == cases.BASE and x.minibatch.obs.dtype == np.float32]
-    return worst(d for case in (cases.single_steps() if subject.thorough else steps) for d in _one_step(subject, case))
+    every = cases.single_steps(subject.network)
+    steps = [x for x in every if x.config == cases.BASE and x.minibatch.obs.dtype != np.bool_]
+    return worst(d for case in (every if subject.thorough else steps) for d in _one_step(subject, case))
 
 
 def _one_step(subject: Subject, case: cases.Case) -> Iterator[Deviation]:
@@ -83,7 +80,7 @@ def _one_step(subject: Subject, case: cases.Case) -> Iterator[Deviation]:
 
 def twenty_steps(subject: Subject) -> Iterator[Deviation]:
     """L2: twenty gradient steps, where small differences accumulate."""
-    weights, minibatches = cases.twenty_steps()
+    weights, minibatches = cases.twenty_steps(subject.network)
     learn = partial(oracle.learn, config=cases.BASE)
     return worst(gradient_steps(subject, subject.agent(cases.BASE), SEED, weights, minibatches, learn))
 
@@ -94,14 +91,15 @@ def update(subject: Subject) -> Iterator[Deviation]:
     return worst(d for config in configs for d in _iterations(subject, config))
 
 
-def _course(config: Config) -> Course:
+def _course(subject: Subject, config: Config) -> Course:
     random = np.random.default_rng(5)
-    return Course(config, "discrete", SEED, cases.midway(cases.network(random), random), NUM_ITERATIONS)
+    weights = cases.midway(cases.network(random, subject.network), random)
+    return Course(config, "discrete", SEED, weights, NUM_ITERATIONS)
 
 
 def _iterations(subject: Subject, config: Config) -> Iterator[Deviation]:
     """Iterations beside the oracle, which has the same noise and takes the same rows."""
-    course = _course(config)
+    course = _course(subject, config)
     expected, history = course.weights, []
     for found in iterations(subject, course):
         yield from _acted(subject, config, expected, len(history), found)
@@ -156,7 +154,7 @@ def beside(subject: Subject) -> Iterator[Deviation]:
     """The part of L4 in which torch is run beside the JAX family, with the same noise and rows."""
     from benchback.parity.beside import beside_jax  # it imports torch
 
-    return beside_jax(subject, REFERENCE, _course(cases.BASE))
+    return beside_jax(subject, REFERENCE, _course(subject, cases.BASE))
 
 
 LEVELS = {"L0": forward, "L1": one_step, "L2": twenty_steps, "L3": update, "L4": execution}

@@ -5,7 +5,6 @@ same values, and what deviates is the arithmetic.
 """
 
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -14,8 +13,9 @@ from benchback.agent import Weights
 from benchback.algorithms.onpolicy import Transition
 from benchback.algorithms.ppo.config import Config
 from benchback.algorithms.ppo.loss import Minibatch
-from benchback.parity.cases import ends_of_episodes, exact, on_policy_rollout, rounded
-from benchback.parity.environment import ACTION_SIZE, NUM_ACTIONS, OBSERVATION_SIZE
+from benchback.backends.towers import TOWERS
+from benchback.parity.cases import ends_of_episodes, exact, layers, on_policy_rollout, random_kernels, rounded
+from benchback.parity.environment import ACTION_SIZE, NUM_ACTIONS, observations
 from benchback.parity.oracle import fresh_adam, parameters
 from benchback.parity.ppo import oracle
 
@@ -80,14 +80,16 @@ class Case:
     minibatch: Minibatch
 
 
-def network(random: np.random.Generator, kind: Kind = "discrete") -> Weights:
+def network(random: np.random.Generator, kind: Kind = "discrete", architecture: str = "mlp") -> Weights:
     """Weights with values and logits or means of order one, and an initial Adam state."""
-    weights = {}
+    shared = architecture in TOWERS and TOWERS[architecture].shared
+    weights = layers(random, "trunk", architecture, BASE.hidden) if shared else {}
     for tower, outputs in (("actor", NUM_ACTIONS if kind == "discrete" else ACTION_SIZE), ("critic", 1)):
-        widths = (OBSERVATION_SIZE, *BASE.hidden, outputs)
-        for i, (fan_in, fan_out) in enumerate(pairwise(widths)):
-            weights[f"{tower}/{i}/kernel"] = 1.5 * random.normal(size=(fan_in, fan_out)) / np.sqrt(fan_in)
-            weights[f"{tower}/{i}/bias"] = 0.1 * random.normal(size=fan_out)
+        weights |= (
+            random_kernels(random, tower, [(BASE.hidden[-1], outputs)])
+            if shared
+            else layers(random, tower, architecture, (*BASE.hidden, outputs))
+        )
     if kind == "box":
         # So large that the environment clips many actions and the gradient by the means is small.
         weights["log_std"] = 1.25 + 0.2 * random.normal(size=ACTION_SIZE)
@@ -112,25 +114,26 @@ def midway(weights: Weights, random: np.random.Generator) -> Weights:
     return exact(result) | {"adam/count": np.array(2 * BASE.updates_per_iteration + 1, np.int32)}
 
 
-def near(weights: Weights, random: np.random.Generator) -> Minibatch:
+def near(weights: Weights, random: np.random.Generator, architecture: str = "mlp") -> Minibatch:
     """Data as at the start of an update: ratios and values within the clipping range, a small gradient."""
-    return _minibatch(weights, random, drift=0.05, error=0.1, binary=False)
+    return _minibatch(weights, random, observations(random, (ROWS,), architecture), drift=0.05, error=0.1)
 
 
-def far(weights: Weights, random: np.random.Generator) -> Minibatch:
+def far(weights: Weights, random: np.random.Generator, architecture: str = "mlp") -> Minibatch:
     """Data of a distant policy: ratios and values clipped on both sides, gradient norm above the limit."""
-    return _minibatch(weights, random, drift=1.0, error=3.0, binary=False)
+    return _minibatch(weights, random, observations(random, (ROWS,), architecture), drift=1.0, error=3.0)
 
 
-def binary(weights: Weights, random: np.random.Generator) -> Minibatch:
+def binary(weights: Weights, random: np.random.Generator, architecture: str = "mlp") -> Minibatch:
     """Bool observations, as in MinAtar."""
-    return _minibatch(weights, random, drift=0.2, error=0.5, binary=True)
+    obs = observations(random, (ROWS,), architecture)
+    return _minibatch(weights, random, obs > np.median(obs), drift=0.2, error=0.5)
 
 
-def _minibatch(weights: Weights, random: np.random.Generator, *, drift: float, error: float, binary: bool) -> Minibatch:
-    obs = random.normal(size=(ROWS, OBSERVATION_SIZE))
-    obs = obs > 0 if binary else obs
-    action = _action(weights, obs, random)
+def _minibatch(
+    weights: Weights, random: np.random.Generator, obs: np.ndarray, *, drift: float, error: float
+) -> Minibatch:
+    action = _action(weights, obs, random, (ROWS,))
     old_value = oracle.value(parameters(weights), obs) + drift * random.normal(size=ROWS)
     minibatch = Minibatch(
         obs=obs,
@@ -143,21 +146,21 @@ def _minibatch(weights: Weights, random: np.random.Generator, *, drift: float, e
     return Minibatch(*map(rounded, minibatch))
 
 
-def _action(weights: Weights, obs: np.ndarray, random: np.random.Generator) -> np.ndarray:
+def _action(weights: Weights, obs: np.ndarray, random: np.random.Generator, leading: tuple[int, ...]) -> np.ndarray:
     """Uniform discrete actions; continuous actions sampled from the policy."""
     if "log_std" not in weights:
-        return random.integers(NUM_ACTIONS, size=obs.shape[:-1]).astype(np.int32)
+        return random.integers(NUM_ACTIONS, size=leading).astype(np.int32)
     mean = oracle.greedy(parameters(weights), oracle.normalise_obs(weights, obs))
     return mean + np.exp(weights["log_std"]) * random.normal(size=mean.shape)
 
 
-def transitions(weights: Weights, config: Config, random: np.random.Generator) -> Transition:
+def transitions(weights: Weights, config: Config, random: np.random.Generator, architecture: str = "mlp") -> Transition:
     """A rollout whose episodes end in every way: terminated, truncated, both, also on the last step."""
     shape = config.num_steps, config.num_envs
-    obs = random.normal(size=(*shape, OBSERVATION_SIZE))
+    obs = observations(random, shape, architecture)
     if config.normalise_obs:
         obs = _unlike_each_other(obs)
-    action = _action(weights, obs, random)
+    action = _action(weights, obs, random, shape)
     ends = ends_of_episodes(random, shape)
     seen = oracle.normalise_obs(weights, obs)
     log_prob = oracle.log_prob(parameters(weights), seen, action)
@@ -175,30 +178,30 @@ def _unlike_each_other(obs: np.ndarray) -> np.ndarray:
     return obs * np.array([1, 4, 0.5, 2]) + np.array([2, -1, 0, 5]) + 0.5 * np.arange(obs.shape[1])[:, None]
 
 
-def single_steps(kind: Kind = "discrete") -> list[Case]:
+def single_steps(kind: Kind = "discrete", architecture: str = "mlp") -> list[Case]:
     """Every kind of minibatch, initial and midway Adam states, both values of the options.
 
     No option concerns actions: continuous ones are tested with one setting.
     """
     random = np.random.default_rng(0)
-    weights = network(random, kind)
-    data = [make(weights, random) for make in (near, far, binary)]
+    weights = network(random, kind, architecture)
+    data = [make(weights, random, architecture) for make in (near, far, binary)]
     starts = [(weights, minibatch) for minibatch in data] + [(midway(weights, random), data[0])]
     configs = (BASE, PLAIN) if kind == "discrete" else (BASE,)
     return [Case(config, *start) for config in configs for start in starts]
 
 
-def steps_of_one_program() -> list[Case]:
+def steps_of_one_program(architecture: str = "mlp") -> list[Case]:
     """The steps of one configuration with observations of one type, which one compiled program covers."""
     return [
         replace(case, config=MINIBATCHES)
-        for case in single_steps()
-        if case.config == BASE and case.minibatch.obs.dtype == np.float32
+        for case in single_steps("discrete", architecture)
+        if case.config == BASE and case.minibatch.obs.dtype != np.bool_
     ]
 
 
-def twenty_steps(kind: Kind = "discrete") -> tuple[Weights, list[Minibatch]]:
+def twenty_steps(kind: Kind = "discrete", architecture: str = "mlp") -> tuple[Weights, list[Minibatch]]:
     """Weights and twenty minibatches, alternately `near` and `far`."""
     random = np.random.default_rng(1)
-    weights = network(random, kind)
-    return weights, [(far if i % 2 else near)(weights, random) for i in range(20)]
+    weights = network(random, kind, architecture)
+    return weights, [(far if i % 2 else near)(weights, random, architecture) for i in range(20)]

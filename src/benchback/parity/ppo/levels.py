@@ -1,15 +1,18 @@
 """The five levels for PPO: discrete actions, then continuous ones, whose quantities end in `/box`.
 
-Normalised observations and rewards are tested with continuous actions.
+Normalised observations and rewards are tested with continuous actions. Convolutional networks are tested with images
+and discrete actions; with continuous ones at L1 only, since between a network and its actions nothing is the network's.
 """
 
 from collections.abc import Iterable, Iterator
 from functools import partial
+from itertools import chain
 
 import numpy as np
 
 from benchback.agent import Weights, start
 from benchback.algorithms.ppo.config import Config
+from benchback.backends.towers import TOWERS
 from benchback.parity import deviation, environment
 from benchback.parity.deviation import Deviation, worst
 from benchback.parity.draws import env_noise, gumbel, minibatch_rows, normal, sources
@@ -17,7 +20,7 @@ from benchback.parity.environment import ACTION_SIZE, NUM_ACTIONS
 from benchback.parity.execution import best, executions, population
 from benchback.parity.gradient_steps import gradient_steps
 from benchback.parity.iterations import Course, Iteration, iterations
-from benchback.parity.oracle import parameters
+from benchback.parity.oracle import parameters, unscaled_kernels
 from benchback.parity.ppo import cases, oracle
 from benchback.parity.subject import Subject
 
@@ -30,8 +33,13 @@ NUM_ITERATIONS = 4
 def forward(subject: Subject) -> Iterator[Deviation]:
     """L0: greedy actions, values and log-probabilities of a rollout, and the initial weights."""
     yield from _forward(subject, cases.MINIBATCHES, "discrete")
-    if subject.thorough:
+    if _boxes(subject):
         yield from _boxed(_forward(subject, cases.NORMALISED_MINIBATCHES, "box"))
+
+
+def _boxes(subject: Subject) -> bool:
+    """Whether continuous actions and normalisation are tested at every level."""
+    return subject.thorough and subject.network not in TOWERS
 
 
 def _boxed(deviations: Iterable[Deviation]) -> Iterator[Deviation]:
@@ -40,8 +48,8 @@ def _boxed(deviations: Iterable[Deviation]) -> Iterator[Deviation]:
 
 def _forward(subject: Subject, config: Config, kind: cases.Kind) -> Iterator[Deviation]:
     random = np.random.default_rng(2)
-    weights = cases.network(random, kind)
-    obs = cases.near(weights, random).obs
+    weights = cases.network(random, kind, subject.network)
+    obs = cases.near(weights, random, subject.network).obs
     weights, _ = cases.acquainted(weights, config, random)
     agent = subject.agent(config, kind)
     action = subject.greedy(agent, start(agent, SEED, weights), obs)
@@ -64,28 +72,23 @@ def _real_action(found: np.ndarray, expected: np.ndarray) -> Deviation:
 
 def initial_weights(weights: Weights, config: Config) -> Iterator[Deviation]:
     """Kernels are orthogonal with scale sqrt 2, 0.01 and 1 for the output layers; biases are zero."""
-    depth = len(cases.BASE.hidden)
-    scale = {f"actor/{depth}/kernel": 0.01, f"critic/{depth}/kernel": 1.0}
     constant = {"bias": 0.0, "log_std": config.initial_log_std}
     yield from worst(
         (f"initial_{kind}", deviation.absolute(x, np.full_like(x, constant[kind])))
-        if (kind := name.split("/")[-1]) in constant
-        else ("initial_kernel", deviation.absolute(_gram(x / scale.get(name, 2**0.5)), np.eye(min(x.shape))))
         for name, x in parameters(weights).items()
+        if (kind := name.split("/")[-1]) in constant
     )
-
-
-def _gram(kernel: np.ndarray) -> np.ndarray:
-    """Gram matrix of the kernel's shorter side: the identity if it is orthogonal."""
-    return kernel @ kernel.T if kernel.shape[0] < kernel.shape[1] else kernel.T @ kernel
+    kernels = unscaled_kernels(parameters(weights), {"actor": 0.01, "critic": 1.0})
+    yield from worst(("initial_kernel", deviation.off_orthogonal(x)) for x in kernels)
 
 
 def one_step(subject: Subject) -> Iterator[Deviation]:
     """L1: one gradient step on each case."""
-    steps = cases.single_steps() if subject.thorough else cases.steps_of_one_program()
-    yield from worst(d for case in steps for d in _one_step(subject, case, "discrete"))
-    if subject.thorough:
-        yield from _boxed(worst(d for case in cases.single_steps("box") for d in _one_step(subject, case, "box")))
+    boxes = cases.single_steps("box", subject.network) if subject.thorough else ()
+    steps = cases.single_steps if subject.thorough else cases.steps_of_one_program
+    found = (_one_step(subject, case, "discrete") for case in steps(architecture=subject.network))
+    yield from worst(chain.from_iterable(found))
+    yield from _boxed(worst(d for case in boxes for d in _one_step(subject, case, "box")))
 
 
 def _one_step(subject: Subject, case: cases.Case, kind: cases.Kind) -> Iterator[Deviation]:
@@ -110,12 +113,12 @@ def twenty_steps(subject: Subject) -> Iterator[Deviation]:
     """L2: twenty gradient steps, where small differences accumulate."""
     config = cases.BASE if subject.thorough else cases.MINIBATCHES
     yield from _twenty_steps(subject, config, "discrete")
-    if subject.thorough:
+    if _boxes(subject):
         yield from _boxed(_twenty_steps(subject, config, "box"))
 
 
 def _twenty_steps(subject: Subject, config: Config, kind: cases.Kind) -> Iterator[Deviation]:
-    weights, minibatches = cases.twenty_steps(kind)
+    weights, minibatches = cases.twenty_steps(kind, subject.network)
     learn = partial(oracle.learn, config=config)
     return worst(gradient_steps(subject, subject.agent(config, kind), SEED, weights, minibatches, learn))
 
@@ -125,7 +128,7 @@ def update(subject: Subject) -> Iterator[Deviation]:
     configs = (cases.MINIBATCHES, cases.PLAIN) if subject.thorough else (cases.MINIBATCHES,)
     yield from worst(d for config in configs for d in _given_rollout(subject, config, "discrete"))
     yield from _iterations(subject, cases.MINIBATCHES, "discrete")
-    if subject.thorough:
+    if _boxes(subject):
         yield from _boxed(normalised_update(subject))
         yield from _boxed(_iterations(subject, cases.NORMALISED_MINIBATCHES, "box"))
 
@@ -138,9 +141,9 @@ def normalised_update(subject: Subject) -> Iterator[Deviation]:
 def _given_rollout(subject: Subject, config: Config, kind: cases.Kind) -> Iterator[Deviation]:
     """An update on a rollout with every kind of episode end, from a midway Adam state."""
     random = np.random.default_rng(3)
-    weights = cases.midway(cases.network(random, kind), random)
+    weights = cases.midway(cases.network(random, kind, subject.network), random)
     weights, before = cases.acquainted(weights, config, random)
-    batch = cases.transitions(weights, config, random)
+    batch = cases.transitions(weights, config, random, subject.network)
     agent = subject.agent(config, kind)
     state = start(agent, SEED, weights)
     # A given rollout must end at the first observation of an initial state.
@@ -154,7 +157,7 @@ def _given_rollout(subject: Subject, config: Config, kind: cases.Kind) -> Iterat
 
 def _iterations(subject: Subject, config: Config, kind: cases.Kind) -> Iterator[Deviation]:
     """Iterations beside the oracle, which has the same noise and takes the same rows."""
-    expected = cases.network(np.random.default_rng(5), kind)
+    expected = cases.network(np.random.default_rng(5), kind, subject.network)
     history = iterations(subject, Course(config, kind, SEED, expected, NUM_ITERATIONS))
     expected |= oracle.nothing_seen(config)
     deviations, before = [], []
@@ -192,7 +195,7 @@ def execution(subject: Subject) -> Iterator[Deviation]:
     yield from executions(subject, cases.TINY)
     if subject.spec.family == "torch":
         yield from beside(subject)
-    if subject.dtype == "float32":
+    if subject.dtype == "float32" and _boxes(subject):
         # Reuses the programs compiled for L3.
         yield from _boxed(executions(subject, cases.NORMALISED_MINIBATCHES, "box", [best(subject.spec)]))
 
@@ -206,7 +209,7 @@ def beside(subject: Subject) -> Iterator[Deviation]:
     """The part of L4 in which torch is run beside the JAX family, with the same noise and rows."""
     from benchback.parity.beside import beside_jax  # it imports torch
 
-    weights = cases.network(np.random.default_rng(5))
+    weights = cases.network(np.random.default_rng(5), "discrete", subject.network)
     course = Course(cases.MINIBATCHES, "discrete", SEED, weights, number=2)
     return beside_jax(subject, REFERENCE, course)
 

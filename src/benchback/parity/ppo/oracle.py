@@ -15,7 +15,7 @@ from benchback.algorithms.ppo.config import Config
 from benchback.algorithms.ppo.loss import Minibatch
 from benchback.parity import oracle
 from benchback.parity.onpolicy import advantage
-from benchback.parity.oracle import backward, clip_by_global_norm, episodes, forward, global_norm, widened
+from benchback.parity.oracle import backward, clip_by_global_norm, episodes, forward, global_norm, summed, widened
 
 Metrics = dict[str, float]
 
@@ -116,7 +116,7 @@ def objective(weights: Weights, minibatch: Minibatch, config: Config) -> tuple[M
     actor_slope, of_rest = slopes(policy_slope, -config.entropy_coefficient)
     of_actor, _ = backward(weights, "actor", actor, actor_slope)
     of_critic, _ = backward(weights, "critic", critic, config.value_coefficient * value_slope[:, None])
-    gradient = of_actor | of_critic | of_rest
+    gradient = summed(of_actor, of_critic) | of_rest
     return {
         "loss": policy_part + config.value_coefficient * value_part - config.entropy_coefficient * entropy,
         "policy_loss": policy_part,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from benchback import registry
+from benchback.backends.towers import TOWERS
 from benchback.errors import InputError
 from benchback.tools.eject.fold import constant
 from benchback.tools.eject.knowledge import Facts
@@ -168,6 +169,8 @@ def choose(run: Run) -> Choice:
         raise InputError(f"dtype={run.config.dtype} cannot be ejected in JAX; use --dtype float32")
     if (network := getattr(run.config, "network", "mlp")) not in registry.NETWORKS.built_in:
         raise InputError(f"network={network} cannot be ejected: it is of a plug-in; use --network mlp")
+    if network in TOWERS:
+        raise InputError(f"network={network} cannot be ejected yet; use --network mlp")
     if run.gradients != "framework":
         raise InputError(f"gradients={run.gradients} cannot be ejected; use --gradients framework")
     return Choice(run, suite, name)

@@ -1,7 +1,7 @@
 """Videos of a trained agent: its greedy policy acts, and every step is a frame.
 
-`steps.py` runs the episodes, `gymnax.py`, `gymnasium.py`, `brax.py` and, for a user's own environments, `own.py` draw
-them, `video.py` writes the file. All of it works without a screen. Importing this imports no framework.
+`steps.py` runs the episodes, `gymnax.py`, `gymnasium.py`, `envpool.py`, `brax.py` and, for a user's own environments,
+`own.py` draw them, `video.py` writes the file. All of it works without a screen. Importing this imports no framework.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,8 +18,8 @@ from benchback.errors import InputError
 from benchback.tools.play import video
 from benchback.training.run import Run
 
-DRAWN_AS = {"gymnax": "gymnax", "torch": "gymnax", "gymnasium": "gymnasium", "envpool": "gymnasium", "brax": "brax"}
-"""Suite -> the suite that draws it: native torch environments have twins in gymnax, envpool's have in gymnasium."""
+DRAWN_AS = {"gymnax": "gymnax", "torch": "gymnax", "gymnasium": "gymnasium", "envpool": "envpool", "brax": "brax"}
+"""Suite -> the suite that draws it: native torch environments have twins in gymnax."""
 DRAWN_AS |= dict.fromkeys(OWN, "own")
 
 

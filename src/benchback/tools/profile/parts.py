@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from benchback import registry
 from benchback.agent import Agent, Backend, Weights, start
+from benchback.backends.towers import TOWERS
 from benchback.envs.interface import Env
 from benchback.errors import InputError
 from benchback.tools.profile.plan import ProfilePlan
@@ -114,7 +115,8 @@ def timed(work: Workload, times: int) -> dict[str, float | None]:
 def _hollow(work: Workload, times: int) -> dict[str, float]:
     """Seconds of the hollow parts; none where the algorithm has none."""
     config = work.run.config
-    if not {"num_envs", "hidden_sizes"} <= {f.name for f in fields(config)}:
+    # Convolutions have no width to take away: with them nothing would be hollow.
+    if not {"num_envs", "hidden_sizes"} <= {f.name for f in fields(config)} or work.run.network in TOWERS:
         return {}
     try:
         run = replace(work.run, config=replace(config, num_envs=1, hidden_sizes=(1,) * len(config.hidden)))

@@ -1,0 +1,101 @@
+"""Towers of PyTorch networks: multi-layer perceptrons, and convolutions before them."""
+
+from math import prod
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor, nn
+
+from benchback.backends.towers import MINATAR, NATURE, Tower
+
+ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU}
+
+
+class MLP(nn.Sequential):
+    """MLP with orthogonal weights, zero biases and a linear output layer of its own scale; flattens observations."""
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        hidden: tuple[int, ...],
+        outputs: int,
+        head_scale: float,
+        dtype: torch.dtype,
+        generator: torch.Generator,
+        activation: str = "tanh",
+    ) -> None:
+        super().__init__()
+        self.dtype, inputs = dtype, prod(shape)
+        for width in hidden:
+            self.extend([dense(inputs, width, 2**0.5, dtype, generator), ACTIVATIONS[activation]()])
+            inputs = width
+        self.append(dense(inputs, outputs, head_scale, dtype, generator))
+
+    def forward(self, x: Shaped[Tensor, "B *I"]) -> Float[Tensor, "B O"]:
+        return super().forward(x.reshape(x.shape[0], -1).to(self.dtype))
+
+
+class CNN(nn.Sequential):
+    """Convolutions and dense layers with relu and a linear output layer; bytes are divided by 255."""
+
+    plan: ClassVar[Tower] = MINATAR
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        hidden: tuple[int, ...],
+        outputs: int,
+        head_scale: float,
+        dtype: torch.dtype,
+        generator: torch.Generator,
+        activation: str = "relu",
+    ) -> None:
+        super().__init__()
+        self.dtype, channels = dtype, shape[-1]
+        for filters, size, stride in self.plan.convolutions:
+            self.extend([convolution(channels, filters, size, stride, dtype, generator), nn.ReLU()])
+            channels = filters
+        self.append(Flatten())
+        self.extend(MLP(self.plan.image(shape), hidden, outputs, head_scale, dtype, generator, "relu"))
+
+    def forward(self, x: Shaped[Tensor, "B H W C"]) -> Float[Tensor, "B O"]:
+        x = x.to(self.dtype) / 255 if x.dtype == torch.uint8 else x.to(self.dtype)
+        # Images are channels last in memory and stay so: torch sees them as [B, C, H, W].
+        return super().forward(x.permute(0, 3, 1, 2))
+
+
+class Flatten(nn.Module):
+    """Flattens images in the order height, width, channels, as in frameworks whose channels are last.
+
+    Weights of the dense layer behind it are then the same in all of them.
+    """
+
+    def forward(self, x: Float[Tensor, "B C H W"]) -> Float[Tensor, "B I"]:
+        return x.permute(0, 2, 3, 1).flatten(1)
+
+
+class NatureCNN(CNN):
+    """The network of Atari."""
+
+    plan = NATURE
+
+
+def convolution(
+    channels: int, filters: int, size: int, stride: int, dtype: torch.dtype, generator: torch.Generator
+) -> nn.Conv2d:
+    """A convolution without padding, with orthogonal weights and zero biases."""
+    layer = nn.Conv2d(channels, filters, size, stride, dtype=dtype, device="meta").to_empty(device=generator.device)
+    assert layer.bias is not None
+    nn.init.orthogonal_(layer.weight, 2**0.5, generator=generator)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+def dense(inputs: int, outputs: int, scale: float, dtype: torch.dtype, generator: torch.Generator) -> nn.Linear:
+    """A layer with orthogonal weights and zero biases."""
+    # Created on the meta device first: torch's default initialisation would draw from the global generator.
+    layer = nn.Linear(inputs, outputs, dtype=dtype, device="meta").to_empty(device=generator.device)
+    nn.init.orthogonal_(layer.weight, scale, generator=generator)
+    nn.init.zeros_(layer.bias)
+    return layer
