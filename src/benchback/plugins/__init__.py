@@ -99,7 +99,7 @@ def _distribution(entry: EntryPoint) -> str:
     return f"{entry.dist.name} {entry.dist.version}" if entry.dist else entry.module
 
 
-NETWORKS: Merged[Mapping[str, str]] = Merged("network", Mapping, {"mlp": {}})
+NETWORKS: Merged[Mapping[str, str]] = Merged("network", Mapping, {"mlp": {}, "gru": {}})
 """Name -> backend -> module that has the network; the built-in ones are in the backends themselves."""
 
 

@@ -58,7 +58,7 @@ def make_sequences(batch: Transition, memory: Float[Array, "E H"], advantage: Fl
     return Sequences(batch.obs, batch.action, batch.log_prob, batch.value, advantage, target, batch.done, memory)
 
 
-def take_sequences(data: Sequences, index: Int[Array, "B"]) -> Sequences:
+def take(data: Sequences, index: Int[Array, "B"]) -> Sequences:
     """The sequences of the given environments."""
     *steps, memory = data
     return Sequences(*(x[:, index] for x in steps), memory[index])
