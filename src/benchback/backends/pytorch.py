@@ -285,7 +285,7 @@ def scan(
     # Inference mode saves a fifth of the time of small operations. Its tensors cannot be used with autograd later:
     # torch.stack, outside, copies them to ordinary ones.
     with nullcontext() if gradient else torch.inference_mode():
-        for inputs in zip(*sequences, strict=True):
+        for inputs in zip(*(x.unbind() if isinstance(x, Tensor) else x for x in sequences), strict=True):
             carry, output = step(carry, inputs)
             outputs.append(output)
     return carry, tuple(map(torch.stack, zip(*outputs, strict=True)))
