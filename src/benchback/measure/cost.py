@@ -95,6 +95,8 @@ def iteration_flops(cell: Cell) -> float:
     config = Run.from_dict(dict(cell.run)).config
     width = [OBSERVATION.get(split(cell.run["env"]).name, 6), *config.hidden, 2]
     weights = 2 * sum(a * b for a, b in pairwise(width))
+    if cell.network in registry.RECURRENT:  # an encoder, two sides of three gates, and a hidden layer in each head
+        weights += 8 * config.hidden[0] ** 2 - width[0] * config.hidden[0]
     # A forward pass is 2 operations per weight and sample, a gradient three times that.
     return 2.0 * weights * (config.batch_size + 3 * config.gradient_rows)
 

@@ -26,6 +26,18 @@ def check_frame_stack(examined: Examination) -> str:
     return f"{count} frames, {int(done.sum())} ended episodes"
 
 
+def check_observe(examined: Examination) -> str:
+    """Observations are the chosen entries of those without the wrapper, and nothing else changes."""
+    entries = _value(examined, "observe")
+    mine, whole = examined.short.step, examined.without("observe").replayed(examined.short).step
+    # Frames of a stack come after the entries.
+    if not all(np.array_equal(a, b[:, :, entries]) for a, b in zip(mine[::4], whole[::4], strict=True) if a.ndim > 2):
+        raise Broken(f"observations are not the entries {entries} of those without the wrapper")
+    if not all(np.array_equal(a, b) for a, b in zip(mine, whole, strict=True) if a.ndim < 3):
+        raise Broken("rewards or ends of episodes are not those without the wrapper")
+    return f"{len(entries)} of {whole.obs.shape[2]} entries"
+
+
 def check_clip_reward(examined: Examination) -> str:
     """Rewards are clipped, returns are not."""
     bound = _value(examined, "clip_reward")

@@ -168,6 +168,9 @@ def choose(run: Run) -> Choice:
         raise InputError(f"dtype={run.config.dtype} cannot be ejected in JAX; use --dtype float32")
     if (network := getattr(run.config, "network", "mlp")) not in registry.NETWORKS.built_in:
         raise InputError(f"network={network} cannot be ejected: it is of a plug-in; use --network mlp")
+    if network in registry.RECURRENT:
+        where = f"algorithms/{run.algorithm}/recurrent/{run.backend}.py"
+        raise InputError(f"network={network} cannot be ejected; use --network mlp, or begin with {where}")
     if run.gradients != "framework":
         raise InputError(f"gradients={run.gradients} cannot be ejected; use --gradients framework")
     return Choice(run, suite, name)
