@@ -2,7 +2,6 @@
 
 import ast
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -11,11 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import TINY
 from representatives import quickest
 
 from benchback import envs, registry
-from benchback.agent import Weights, network_of, networks, start
+from benchback.agent import Agent, Weights, network_of, networks, start
 from benchback.algorithms.ppo.config import Config
 from benchback.algorithms.ppo.recurrent.sequences import Sequences
 from benchback.errors import InputError
@@ -24,11 +22,10 @@ from benchback.parity import Row, check, measure
 from benchback.parity.oracle import parameters, widened
 from benchback.parity.ppo import recurrent_cases as cases
 from benchback.parity.ppo import recurrent_oracle as oracle
+from benchback.parity.subject import Subject
 from benchback.registry import BACKENDS
 from benchback.training import advance
 from benchback.training.run import Run
-
-GRU = replace(TINY, network="gru", hidden_sizes=(8,))
 
 # The oracle.
 
@@ -245,10 +242,9 @@ def test_mistake_about_memory_is_caught(mistake: str, backend: str, monkeypatch:
 # Memory is part of the state.
 
 
-def executed(backend: str, config: Config = GRU) -> Any:
-    make, framework = registry.load("ppo", backend)
-    env = envs.make("gymnax/CartPole-v1+observe=0,2", config.num_envs, BACKENDS[backend].family)
-    return registry.execute(make(config, env), framework, quickest(backend), "iteration")
+def executed(backend: str) -> Agent:
+    """The agent of the parity tests, whose programs are compiled already."""
+    return Subject("ppo", backend, "float32", {}, quickest(backend), network="gru").agent(cases.MINIBATCHES)
 
 
 @pytest.mark.parametrize("backend", ["purejax", "pytorch"])
@@ -264,10 +260,11 @@ def test_a_restored_training_goes_on_bit_for_bit(backend: str) -> None:
 
 
 def test_memory_is_not_taken_to_other_episodes() -> None:
-    weights = {"memory": np.ones((4, 8)), "actor/0/kernel": np.ones((8, 8)), "env/obs": np.ones(4)}
+    weights = {"memory": np.ones(cases.BASE.num_envs), "actor/0/kernel": np.ones((8, 8)), "env/obs": np.ones(4)}
     assert networks(weights).keys() == network_of(weights).keys() == {"actor/0/kernel"}
     agent = executed("pytorch")
-    state = start(agent, 1, agent.export(start(agent, 1)) | {"memory": np.ones((4, 8), np.float32)})
+    first = agent.export(start(agent, 1))
+    state = start(agent, 1, first | {"memory": np.ones_like(first["memory"])})
     assert (agent.export(state)["memory"] == 1).all()
     kept = {name: x for name, x in agent.export(state).items() if not name.startswith("env/")}
     assert (agent.export(start(agent, 1, kept))["memory"] == 0).all()
@@ -311,7 +308,7 @@ def test_what_does_not_fit_is_refused_with_the_remedy(fields: dict[str, Any], sa
 def test_environments_refuse_parts_and_parameters_that_they_lack() -> None:
     for id, said in (
         ("gymnax/CartPole-v1+observe=7", "choose 0 to 3"),
-        ("gymnax/MemoryChain-bsuite+param.length=3", "choose one of memory_length"),
+        ("gymnax/MemoryChain-bsuite+param.length=3", "choose one of max_steps_in_episode, memory_length"),
         ("gymnax/MemoryChain-bsuite+param.memory_length=2.5", "whole number"),
         ("torch/CartPole-v1+param.gravity=2", "only environments of gymnax"),
     ):
