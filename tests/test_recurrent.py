@@ -145,7 +145,7 @@ def of_several_environments(right: Any) -> Any:
         step, env = np.arange(len(data.done))[:, None], np.arange(data.done.shape[1])
         mixed = (env + step) % len(env)
         rolled = [x[step, mixed] for x in data[:-1]]
-        return right(Sequences(*rolled, data.memory), index)
+        return right(Sequences(*rolled, memory=data.memory), index)
 
     return wrong
 

@@ -90,13 +90,13 @@ def minibatch_rows(subject: Subject, source: Source, config: Any, batch_size: in
 
     `batch_size` is their number, by default that of all steps.
     """
-    batch_size = batch_size or config.batch_size
+    count: int = batch_size or config.batch_size
     if subject.spec.family == "jax":
         from benchback.math.jax.shuffles import minibatch_indices
 
         sizes = {name: getattr(config, name) for name in ("num_epochs", "num_minibatches")}
-        return np.asarray(minibatch_indices(source, batch_size=batch_size, **sizes))
+        return np.asarray(minibatch_indices(source, batch_size=count, **sizes))
     import torch
 
-    epochs = [torch.randperm(batch_size, generator=source).numpy() for _ in range(config.num_epochs)]
+    epochs = [torch.randperm(count, generator=source).numpy() for _ in range(config.num_epochs)]
     return np.concatenate(epochs).reshape(config.num_epochs * config.num_minibatches, -1)

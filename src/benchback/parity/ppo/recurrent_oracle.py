@@ -197,7 +197,7 @@ def update(
     given = steps.obs, steps.action, steps.log_prob, steps.value, estimate, estimate + steps.value, done
     history = []
     for index in order:
-        sequences = Sequences(*(x[:, index] for x in given), widened(batch.memory)[index])
+        sequences = Sequences(*(x[:, index] for x in given), memory=widened(batch.memory)[index])
         weights, metrics = learn(weights, sequences, config)
         history.append(metrics)
     mean = {name: float(np.mean([metrics[name] for metrics in history])) for name in history[0]}

@@ -52,7 +52,7 @@ class RecurrentActorCritic(nn.Module):
     """Whether actions are continuous; adds a state-independent log standard deviation."""
 
     def setup(self) -> None:
-        kinds = {"dtype": self.dtype, "param_dtype": self.dtype}
+        kinds: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.dtype}
         orthogonal = nn.initializers.orthogonal
         self.encoder = nn.Dense(self.width, kernel_init=orthogonal(2**0.5), **kinds)
         self.gru = nn.GRUCell(self.width, kernel_init=orthogonal(), **kinds)
@@ -96,10 +96,12 @@ class Head(nn.Module):
 
     @nn.compact
     def __call__(self, x: Float[Array, "B H"]) -> Float[Array, "B K"]:
-        for i, (width, scale) in enumerate(((self.width, 2.0), (self.outputs, self.scale))):
-            kinds = {"kernel_init": nn.initializers.orthogonal(scale), "dtype": self.dtype, "param_dtype": self.dtype}
-            x = nn.Dense(width, **kinds, name=str(i))(x if i == 0 else nn.relu(x))
-        return x
+        x = nn.relu(self.dense(self.width, 2.0, "0")(x))
+        return self.dense(self.outputs, self.scale, "1")(x)
+
+    def dense(self, width: int, scale: float, name: str) -> nn.Dense:
+        orthogonal = nn.initializers.orthogonal(scale)
+        return nn.Dense(width, kernel_init=orthogonal, dtype=self.dtype, param_dtype=self.dtype, name=name)
 
 
 def remember_next(cell: nn.GRUCell, memory: Float[Array, "B H"], seen: tuple[Any, Bool[Array, "B"]]) -> Any:

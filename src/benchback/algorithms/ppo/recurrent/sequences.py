@@ -61,7 +61,7 @@ def make_sequences(batch: Transition, memory: Float[Array, "E H"], advantage: Fl
 def take(data: Sequences, index: Int[Array, "B"]) -> Sequences:
     """The sequences of the given environments."""
     *steps, memory = data
-    return Sequences(*(x[:, index] for x in steps), memory[index])
+    return Sequences(*(x[:, index] for x in steps), memory=memory[index])
 
 
 def as_rows(sequences: Sequences) -> Minibatch:
@@ -78,4 +78,4 @@ def example_minibatch(batch: Rollout, config: Config) -> Sequences:
     """Sequences of the first environments, to time a gradient step; their advantages are placeholders."""
     count = config.num_envs // config.num_minibatches
     *steps, memory = make_sequences(batch.steps, batch.memory, batch.steps.log_prob)
-    return Sequences(*(x[:, :count] for x in steps), memory[:count])
+    return Sequences(*(x[:, :count] for x in steps), memory=memory[:count])
