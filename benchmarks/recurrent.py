@@ -51,7 +51,7 @@ TASKS = {
         "gymnax/CartPole-v1+observe=0,2",
         "both velocities",
         4,
-        SMALL | {"num_steps": 128, "num_iterations": 150},
+        SMALL | {"num_steps": 128, "num_iterations": 400, "normalise_obs": True, "normalise_reward": True},
     ),
 }
 WIDTHS = {"mlp": (64, 64), "gru": (32,)}
