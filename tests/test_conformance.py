@@ -127,16 +127,18 @@ def examined(subject: Subject) -> Examination:
 
 
 COMBINED = [
-    Subject(f"{id}+frame_stack=2+sticky_actions=0.3+clip_reward=0.5+time_limit=25", layout=layout, num_envs=NUM_ENVS)
-    for id, layout in (
-        ("gymnax/CartPole-v1", ((4, 2), "float32")),
-        ("torch/CartPole-v1", ((4, 2), "float32")),
-        ("gymnasium/CartPole-v1", ((4, 2), "float32")),
-        ("gymnasium/Picture-v0", ((6, 5, 6), "uint8")),
-        ("gymnax/Pendulum-v1", ((3, 2), "float32")),
+    Subject(
+        f"{id}+{first}frame_stack=2+sticky_actions=0.3+clip_reward=0.5+time_limit=25", layout=layout, num_envs=NUM_ENVS
+    )
+    for id, first, layout in (
+        ("gymnax/CartPole-v1", "observe=2,0+", ((2, 2), "float32")),
+        ("torch/CartPole-v1", "observe=2,0+", ((2, 2), "float32")),
+        ("gymnasium/CartPole-v1", "observe=2,0+", ((2, 2), "float32")),
+        ("gymnasium/Picture-v0", "", ((6, 5, 6), "uint8")),
+        ("gymnax/Pendulum-v1", "", ((3, 2), "float32")),
     )
 ]
-"""Every wrapper at once, on each kind of environment."""
+"""Every wrapper at once, on each kind of environment; only vectors are observed in part."""
 GENERAL = [law for law in LAWS if law not in wrappers.KINDS]
 
 
@@ -144,6 +146,8 @@ def applies(law: str, subject: Subject) -> bool:
     """Whether the law says anything of the subject; checked, so that nothing is left out by mistake."""
     if law == "bounds":
         return envs.kind(subject.id) == "box"
+    if law == "observe":
+        return "observe" in subject.id
     return law not in ("torch", "state") or not subject.id.startswith("torch/")
 
 

@@ -95,10 +95,10 @@ Weights = dict[str, np.ndarray]
 Sections: towers such as `actor/` and `critic/` (online networks), `target/` (target networks), `adam/`
 or, where there are several, `actor_adam/` and so on (`count`, `mean/...`, `variance/...`), `replay/` and
 `normaliser/` (collected data), `env/` and `rng` (environment and random stream; readable by the same framework
-family only).
+family only), `memory` (what a recurrent network remembers of the episodes in `env/`).
 """
 
-BESIDE_NETWORKS = re.compile(r"(target|\w*adam|replay|normaliser|env)/|rng$")
+BESIDE_NETWORKS = re.compile(r"(target|\w*adam|replay|normaliser|env)/|(rng|memory)$")
 
 
 def networks(weights: Weights) -> Weights:
@@ -107,8 +107,8 @@ def networks(weights: Weights) -> Weights:
 
 
 def network_of(weights: Weights, replay: bool = True) -> Weights:
-    """Networks, optimisers and collected data, without the environment and the random stream."""
-    left = ("env/", "rng", "normaliser/ongoing_return") + (() if replay else ("replay/",))
+    """Networks, optimisers and collected data, without the random stream and what belongs to episodes."""
+    left = ("env/", "rng", "memory", "normaliser/ongoing_return") + (() if replay else ("replay/",))
     return {name: x for name, x in weights.items() if not name.startswith(left)}
 
 

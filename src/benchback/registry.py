@@ -7,7 +7,6 @@ backend a module `backend` and one per algorithm, for an algorithm a module `con
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
@@ -18,6 +17,10 @@ from benchback.agent import Agent, Backend, Gradients
 from benchback.backends.towers import TOWERS
 from benchback.errors import InputError, install
 from benchback.plugins import NETWORKS, Merged, absent
+
+
+RECURRENT = ("gru",)
+"""Networks with a memory; an algorithm that has them has an implementation for them in its package `recurrent`."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class Algorithm:
 
 BUILT_IN_ALGORITHMS = {
     "ppo": Algorithm(
-        "Proximal policy optimisation", ("discrete", "box"), "gymnax/CartPole-v1", networks=("mlp", *TOWERS)
+        "Proximal policy optimisation", ("discrete", "box"), "gymnax/CartPole-v1", networks=("mlp", *TOWERS, *RECURRENT)
     ),
     "vpg": Algorithm("Vanilla policy gradient", ("discrete", "box"), "gymnax/CartPole-v1", draws=0),
     "dqn": Algorithm("Deep Q-learning", ("discrete",), "gymnax/CartPole-v1", networks=("mlp", "cnn", "nature_cnn")),
@@ -171,8 +174,10 @@ def check_execution(backend: str, mode: str, unit: str) -> None:
         raise InputError("mode=eager does not fit unit=chunk: eager has no programs to fuse; use --unit phase")
 
 
-def check_gradients(backend: str, gradients: Gradients) -> None:
-    """Raise an InputError unless `backend` can compute its gradients so."""
+def check_gradients(backend: str, gradients: Gradients, network: str = "mlp") -> None:
+    """Raise an InputError unless `backend` can compute the gradients of the network so."""
+    if network in RECURRENT and gradients != "framework":
+        raise InputError(f"gradients={gradients} does not fit network={network}; use --gradients framework")
     if gradients not in BACKENDS[backend].gradients:
         raise InputError(
             f"gradients={gradients} does not fit {backend}: only products that XLA compiles are reordered; "
@@ -220,6 +225,11 @@ def check_network(network: str, backend: str, algorithm: str) -> None:
         apart = network.removeprefix("shared_")
         remedy = f"use --network {apart if apart in known else 'mlp'}"
         raise InputError(f"network={network} is not for {algorithm}, only for {_users(network)}; {remedy}")
+    if network in RECURRENT and not _recurrent(algorithm, backend):
+        raise InputError(
+            f"network={network} has a memory, and {algorithm} in {backend} has no recurrent implementation; "
+            "use a built-in backend, or --network mlp"
+        )
 
 
 def _users(network: str) -> str:
@@ -248,7 +258,8 @@ def check_observations(network: str, env: str, shape: tuple[int, ...]) -> None:
 def backends_of(algorithm: str, network: str = "mlp") -> tuple[str, ...]:
     """The backends in which the algorithm is written and that have the network."""
     having = (name for name in BACKENDS if network in NETWORKS.built_in or name in NETWORKS[network])
-    return tuple(backend for backend in having if _implementation(algorithm, backend))
+    written = _recurrent if network in RECURRENT else _implementation
+    return tuple(backend for backend in having if written(algorithm, backend))
 
 
 def check_pair(algorithm: str, backend: str) -> None:
@@ -265,6 +276,13 @@ def _implementation(algorithm: str, backend: str) -> str | None:
     own = [f"{ALGORITHMS.plugins[algorithm].package}.{backend}"] if algorithm not in BUILT_IN_ALGORITHMS else []
     own += [f"{BACKENDS.plugins[backend].package}.{algorithm}"] if backend not in BUILT_IN_BACKENDS else []
     return next(filter(_exists, own), None)
+
+
+def _recurrent(algorithm: str, backend: str) -> str | None:
+    """The module with the algorithm in that backend for networks with a memory: in a package beside the other."""
+    package, _, name = (_implementation(algorithm, backend) or "").rpartition(".")
+    found = f"{package}.recurrent.{name}"
+    return found if package and _exists(found) else None
 
 
 def _exists(module: str) -> bool:
@@ -318,7 +336,13 @@ def load(algorithm: str, backend: str, gradients: Gradients = "framework") -> tu
     check_installed(backend)
     known, name = (ALGORITHMS, algorithm) if backend in BUILT_IN_BACKENDS else (BACKENDS, backend)
     implementation = _import(_implementation(algorithm, backend) or "", known, name)
-    make = implementation.make if gradients == "framework" else partial(implementation.make, gradients=gradients)
+    options = {} if gradients == "framework" else {"gradients": gradients}
+
+    def make(config: Any, env: Any) -> Agent:
+        if getattr(config, "recurrent", False):
+            return import_module(_recurrent(algorithm, backend) or "").make(config, env, **options)
+        return implementation.make(config, env, **options)
+
     built_in = backend in BUILT_IN_BACKENDS
     module = f"benchback.backends.{backend}" if built_in else f"{BACKENDS.plugins[backend].package}.backend"
     return make, _import(module, BACKENDS, backend).backend

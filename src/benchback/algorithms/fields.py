@@ -19,6 +19,8 @@ class Rows(NamedTuple):
     """In gradient steps of another network whose output is its input."""
     final: int = 0
     """Final observations of episodes, whose values matter only if an episode was truncated."""
+    follows: bool = False
+    """Whether its input is another network's output, so that gradient steps need the gradient of its input."""
 
 
 MOST_LAYERS, WIDEST = 64, 65536

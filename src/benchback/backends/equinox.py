@@ -102,7 +102,7 @@ class MLP(eqx.Module):
         keys = jax.random.split(key, len(scales))
         self.activation = activation
         self.layers = [
-            _orthogonal(LINEAR[gradients](fan_in, fan_out, dtype=dtype, key=layer_key), scale, layer_key)
+            orthogonal(LINEAR[gradients](fan_in, fan_out, dtype=dtype, key=layer_key), scale, layer_key)
             for fan_in, fan_out, scale, layer_key in zip(sizes[:-1], sizes[1:], scales, keys, strict=True)
         ]
 
@@ -262,7 +262,8 @@ NETWORKS = Networks(
 )
 
 
-def _orthogonal(linear: eqx.nn.Linear, scale: float, key: Key[Array, ""]) -> eqx.nn.Linear:
+def orthogonal(linear: eqx.nn.Linear, scale: float, key: Key[Array, ""]) -> eqx.nn.Linear:
+    """The layer with orthogonal weights and zero biases."""
     # Equinox stores [out, in]; drawing [in, out] gives the same distribution as the other backends.
     weight = jax.nn.initializers.orthogonal(scale)(key, linear.weight.shape[::-1], linear.weight.dtype).T
     return eqx.tree_at(lambda m: (m.weight, m.bias), linear, (weight, jnp.zeros(linear.out_features, weight.dtype)))

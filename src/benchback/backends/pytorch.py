@@ -18,6 +18,7 @@ The dots are further inputs of the policy that a rollout does not change, e.g. a
 import sys
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
@@ -270,15 +271,47 @@ def rollout_steps(env: Env, policy_step: Callable[..., Any], wrap: Wrap) -> Call
     return steps if foreign else lambda model, state, *rest: steps(model, _cloned(state), *rest)
 
 
-def scan(step: Callable[..., Any], carry: Any, sequences: tuple[Any, ...]) -> tuple[Any, tuple[Tensor, ...]]:
-    """jax.lax.scan: `carry, outputs = step(carry, inputs)` along the sequences -> last carry, stacked outputs."""
+def remembering_steps(
+    env: Env, policy_step: Callable[..., Any], reset: Callable[[Tensor, Tensor], Tensor], wrap: Wrap
+) -> Callable[..., Any]:
+    """`rollout_steps` of a policy with a memory: (model, (state, memory), noise, ...) -> (state, memory), outcomes.
+
+    The policy is given the memory before the observation, and the memory after it is the last part of its choice;
+    `reset(done, memory)` is what it remembers when it acts next.
+    """
+    foreign = hasattr(env.step, "eager")
+    choose = wrap("policy_step", policy_step) if foreign else policy_step
+    env_step = wrap("env_step", env.step) if foreign else env.step
+
+    def rollout_step(model: nn.Module, before: tuple[EnvState, Tensor], noise: Any, *rest: Any) -> tuple[Any, Any]:
+        (state, memory), (env_noise, policy_noise) = before, noise
+        choice = choose(model, memory, state.obs, policy_noise, *rest)
+        following, step = env_step(state, choice[0], env_noise)
+        return (following, reset(step.terminated | step.truncated, choice[-1])), (state.obs, *choice, *step[1:])
+
+    one_step = rollout_step if foreign else wrap("rollout_step", rollout_step)
+
+    def rollout_steps(model: nn.Module, before: Any, noise: tuple[Any, Any], *rest: Any) -> tuple[Any, Any]:
+        return scan(lambda before, x: one_step(model, before, x, *rest), before, noise)
+
+    steps = rollout_steps if foreign else wrap("rollout_steps", rollout_steps)
+    return steps if foreign else lambda model, before, *rest: steps(model, _cloned(before), *rest)
+
+
+def scan(
+    step: Callable[..., Any], carry: Any, sequences: tuple[Any, ...], *, gradient: bool = False
+) -> tuple[Any, tuple[Tensor, ...]]:
+    """jax.lax.scan: `carry, outputs = step(carry, inputs)` along the sequences -> last carry, stacked outputs.
+
+    `gradient`: whether outputs are differentiated.
+    """
     if torch.compiler.is_dynamo_compiling():
         return _scan_in_program(step, carry, sequences)
     outputs = []
     # Inference mode saves a fifth of the time of small operations. Its tensors cannot be used with autograd later:
     # torch.stack, outside, copies them to ordinary ones.
-    with torch.inference_mode():
-        for inputs in zip(*sequences, strict=True):
+    with nullcontext() if gradient else torch.inference_mode():
+        for inputs in zip(*(x.unbind() if isinstance(x, Tensor) else x for x in sequences), strict=True):
             carry, output = step(carry, inputs)
             outputs.append(output)
     return carry, tuple(map(torch.stack, zip(*outputs, strict=True)))

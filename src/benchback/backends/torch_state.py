@@ -76,7 +76,9 @@ def load(state: Any, weights: Weights, role_of: Mapping[str, Role], towers: Towe
                 part.count.fill_(int(weights[f"{field}/count"]))
                 from_weights(state.model, weights, f"{field}/mean/", part.mean, towers.get(field))
                 from_weights(state.model, weights, f"{field}/variance/", part.variance, towers.get(field))
-            case Role.DATA | Role.MEMORY:
+            case Role.MEMORY if field in weights and any(name.startswith("env/") for name in weights):
+                part.copy_(torch.tensor(weights[field]))  # of the episodes that go on
+            case Role.DATA:
                 # Arrays of episodes that are not continued are absent from the weights and keep their initial values.
                 _fill({name: x for name, x in _named(part, f"{field}/").items() if name in weights}, weights)
             case Role.COUNTER if counter_name(field) in weights:

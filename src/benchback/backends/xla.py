@@ -170,8 +170,10 @@ def export(layout: Layout, state: Any, role_of: Mapping[str, Role]) -> Weights:
             case Role.OPTIMISER:
                 weights |= layout.to_weights(part.mean, f"{field}/mean/")
                 weights |= layout.to_weights(part.variance, f"{field}/variance/")
-            case Role.DATA | Role.MEMORY:
+            case Role.DATA:
                 weights |= named(part, f"{field}/")
+            case Role.MEMORY:
+                weights |= named(part, field)
             case Role.COUNTER:
                 weights |= named(part, counter_name(field))
             case Role.ENVIRONMENT:
@@ -207,7 +209,9 @@ def _loaded(layout: Layout, weights: Weights, field: str, part: Any, role: Role)
             )
         case Role.COUNTER if counter_name(field) in weights:
             return unnamed(part, weights, counter_name(field))
-        case Role.DATA | Role.MEMORY if _holds(weights, f"{field}/"):
+        case Role.MEMORY if field in weights and _holds(weights, "env/"):  # of the episodes that go on
+            return unnamed(part, weights, field)
+        case Role.DATA if _holds(weights, f"{field}/"):
             # Arrays of episodes that are not continued are absent from the weights and keep their initial values.
             return unnamed(part, named(part, f"{field}/") | weights, f"{field}/")
         case Role.ENVIRONMENT if "rng" in weights:

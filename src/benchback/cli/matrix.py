@@ -166,10 +166,11 @@ def check_parity_flags(flags: ParityFlags) -> None:
     """Raise an InputError for what does not exist or does not fit."""
     from benchback.parity import CHECKS, DTYPES, LEVELS
 
-    for name in compared(flags):
+    for name in compared(flags) or registry.BACKENDS:
         registry.check_execution(name, flags.mode, flags.unit)
         registry.check_pair(flags.algorithm, name)
         registry.check_network(flags.network, name, flags.algorithm)
+        registry.check_gradients(name, flags.gradients, flags.network)
     for level in flags.levels:
         registry.choose("level", level, (*LEVELS, *CHECKS))
     for dtype in flags.dtypes:

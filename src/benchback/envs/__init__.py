@@ -182,7 +182,13 @@ def _make(id: str, num_envs: int, render_mode: str | None = None) -> Any:
     check_installed(id)
     parts = split(id)
     asked = wrappers.parse(parts.wrappers, id)
-    if parts.suite == "torch":
+    params = wrappers.parameters(asked)
+    asked = tuple(wrapper for wrapper in asked if not wrapper.name.startswith(wrappers.PARAMETER))
+    if params and parts.suite != "gymnax":
+        raise InputError(f"env={id}: only environments of gymnax have parameters; leave out param.{next(iter(params))}")
+    if params:
+        env = _suite("gymnax").make_with(parts.name, num_envs, params)
+    elif parts.suite == "torch":
         env = _suite("torch").make(parts.name, num_envs, wrappers.value(asked, "time_limit"))
         asked = tuple(wrapper for wrapper in asked if wrapper.name != "time_limit")
     elif parts.suite in OWN:

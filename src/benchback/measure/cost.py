@@ -99,6 +99,9 @@ def iteration_flops(cell: Cell) -> float:
     config = Run.from_dict(dict(cell.run)).config
     shared = cell.network in TOWERS and TOWERS[cell.network].shared
     weights = (1 if shared else 2) * sum(a * b for a, b in _products(cell, config))
+    if cell.network in registry.RECURRENT:  # one encoder, two sides of three gates, and a hidden layer in each head
+        inputs, width = OBSERVATION.get(split(cell.run["env"]).name, 6), config.hidden[0]
+        weights += 8 * width**2 - inputs * width
     # A forward pass is 2 operations per weight and sample, a gradient three times that.
     return 2.0 * weights * (config.batch_size + 3 * config.gradient_rows)
 

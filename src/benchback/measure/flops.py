@@ -21,13 +21,13 @@ def forward_flops(rows: int, sizes: Sizes) -> int:
     return sum(2 * rows * i * o for i, o in sizes)
 
 
-def gradient_flops(rows: int, sizes: Sizes, *, on_trunk: bool = False) -> int:
+def gradient_flops(rows: int, sizes: Sizes, *, follows: bool = False) -> int:
     """Of a gradient step: the output, the gradients of the weights and those of the layers' inputs.
 
-    Each of the three costs as much as the output, but the first layer needs no gradient of its input unless that is the
-    output of a trunk.
+    Each of the three costs as much as the output, but the first layer needs no gradient of its input unless it
+    follows another network.
     """
-    return 3 * forward_flops(rows, sizes) - (0 if on_trunk else forward_flops(rows, sizes[:1]))
+    return 3 * forward_flops(rows, sizes) - (0 if follows else forward_flops(rows, sizes[:1]))
 
 
 def input_gradient_flops(rows: int, sizes: Sizes) -> int:
@@ -67,7 +67,7 @@ def work_ledger(rows: Mapping[str, Rows], sizes: Mapping[str, Sizes], *, skips: 
     final = {name: 0 if skips else found.final for name, found in rows.items()}
     evaluations = {name: found.forward + final[name] for name, found in rows.items()}
     steps = (
-        gradient_flops(found.gradient, sizes[name], on_trunk="trunk" in rows and name != "trunk")
+        gradient_flops(found.gradient, sizes[name], follows=found.follows)
         + input_gradient_flops(found.input_gradient, sizes[name])
         for name, found in rows.items()
     )

@@ -87,7 +87,7 @@ def prove(proof: str) -> Iterator[Row]:
     how = cast(Gradients, gradients)
     subject = Subject(algorithm, backend, dtype, {}, mode, unit, how, thorough=False, network=network)
     if several:
-        members = import_module(f"benchback.parity.{algorithm}.levels").members
+        members = import_module(_module(subject)).members
         yield from _level(subject, "L4", members, optimised=True)
     else:
         yield from _rows(subject, PROVEN, optimised=True)
@@ -127,11 +127,18 @@ def _level(
         yield Row(subject.algorithm, subject.backend, level, quantity, subject.dtype, deviation, allowed)
 
 
+def _module(subject: "Subject") -> str:
+    """The module with the levels of a built-in algorithm and network."""
+    recurrent = subject.network in registry.RECURRENT
+    return f"benchback.parity.{subject.algorithm}.{'recurrent_levels' if recurrent else 'levels'}"
+
+
 def _levels_of(subject: "Subject") -> Mapping[str, Any]:
     """The comparisons with the algorithm's oracle, or, where there is none for it, with another backend."""
     algorithm, oracle = subject.algorithm, None
     if subject.network in registry.NETWORKS.built_in:
         built_in = algorithm in registry.BUILT_IN_ALGORITHMS
-        module = f"benchback.parity.{algorithm}.levels"
-        oracle = import_module(module) if built_in else registry.part(registry.ALGORITHMS, algorithm, "parity")
+        oracle = (
+            import_module(_module(subject)) if built_in else registry.part(registry.ALGORITHMS, algorithm, "parity")
+        )
     return oracle.LEVELS if oracle else import_module("benchback.parity.against").levels(subject)

@@ -65,7 +65,7 @@ def of_metrics(found: Mapping[str, Any], expected: Mapping[str, Any]) -> Iterato
 def of_weights(found: Weights, expected: Weights) -> Iterator[Deviation]:
     """Deviation of weights (absolute), Adam's moments (as in `of_towers`), counts and names (exact).
 
-    Normaliser statistics are relative to their largest feature.
+    Normaliser statistics are relative to their largest feature; the memory of a network lies between -1 and 1.
     """
     yield "names", float(trained(found).keys() != expected.keys())
     for name, x in expected.items():
@@ -76,6 +76,8 @@ def of_weights(found: Weights, expected: Weights) -> Iterator[Deviation]:
                 yield from of_towers(moment, section(found, prefix), section(expected, prefix))
         elif name.startswith("normaliser/"):
             yield "normaliser", relative(found.get(name, np.nan), x, floor=1e-3)
+        elif name == "memory":
+            yield "memory", absolute(found.get(name, np.nan), x)
         elif "adam/" not in name:
             yield "weight", absolute(found.get(name, np.nan), x)
 

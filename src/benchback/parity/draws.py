@@ -85,14 +85,18 @@ def halves(subject: Subject, source: Source) -> tuple[Source, Source]:
     return source, source
 
 
-def minibatch_rows(subject: Subject, source: Source, config: Any) -> np.ndarray:
-    """The rows of each gradient step of an update, `[U, B]`: every epoch in an order of its own."""
+def minibatch_rows(subject: Subject, source: Source, config: Any, batch_size: int | None = None) -> np.ndarray:
+    """The rows of each gradient step of an update, `[U, B]`: every epoch in an order of its own.
+
+    `batch_size` is their number, by default that of all steps.
+    """
+    count: int = batch_size or config.batch_size
     if subject.spec.family == "jax":
         from benchback.math.jax.shuffles import minibatch_indices
 
-        sizes = {name: getattr(config, name) for name in ("batch_size", "num_epochs", "num_minibatches")}
-        return np.asarray(minibatch_indices(source, **sizes))
+        sizes = {name: getattr(config, name) for name in ("num_epochs", "num_minibatches")}
+        return np.asarray(minibatch_indices(source, batch_size=count, **sizes))
     import torch
 
-    epochs = [torch.randperm(config.batch_size, generator=source).numpy() for _ in range(config.num_epochs)]
+    epochs = [torch.randperm(count, generator=source).numpy() for _ in range(config.num_epochs)]
     return np.concatenate(epochs).reshape(config.num_epochs * config.num_minibatches, -1)

@@ -15,6 +15,8 @@ from benchback.parity.small import small_config
 from benchback.parity.subject import Subject
 from benchback.training import advance
 
+OF_EPISODES = ("env/", "memory")
+"""What a rollout changes, besides the random stream."""
 NOT_COMPILING = ("eager", "none", "env_jit")
 """Modes in which a framework compiles nothing by itself, or only an environment."""
 
@@ -65,7 +67,7 @@ def loads_what_it_exports(agent: Agent, backend: Backend) -> bool:
 
 
 def phases_keep_apart(agent: Agent, backend: Backend) -> bool:
-    """A rollout changes only the environment and the random stream; updates learn and leave the environment alone."""
+    """A rollout changes only the environment, the memory and the random stream; updates learn and leave these alone."""
     state, learns = start(agent, 1), False
     for _ in range(2):
         before = agent.export(state)
@@ -73,9 +75,9 @@ def phases_keep_apart(agent: Agent, backend: Backend) -> bool:
         between = agent.export(state)
         state, _ = agent.update(state, batch)
         updated = different(between, agent.export(state))
-        if not all(name == "rng" or name.startswith("env/") for name in different(before, between)):
+        if not all(name == "rng" or name.startswith(OF_EPISODES) for name in different(before, between)):
             return False
-        if any(name.startswith("env/") for name in updated):
+        if any(name.startswith(OF_EPISODES) for name in updated):
             return False
         learns |= learnt(updated, between)
     return learns

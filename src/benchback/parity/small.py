@@ -18,11 +18,10 @@ def small_config(subject: Subject) -> tuple[Any, Literal["discrete", "box"]]:
 
 
 def deepened(config: Any, network: str) -> Any:
-    """The configuration, for the network of a plug-in with a further layer: there may be something between layers."""
-    if network == "mlp":
-        return config
-    built_in = network in registry.NETWORKS.built_in
-    return replace(config, hidden_sizes=config.hidden_sizes if built_in else (8, 8), network=network)
+    """The configuration with this network; with a further layer if it is of a plug-in, where one may differ."""
+    if network in registry.NETWORKS.built_in:
+        return replace(config, network=network) if hasattr(config, "network") else config
+    return replace(config, hidden_sizes=(8, 8), network=network)
 
 
 def _of_algorithm(algorithm: str) -> Any:

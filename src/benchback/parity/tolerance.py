@@ -10,6 +10,7 @@ Deviations of arrays a (actual) from b (expected):
 - `metric`, `episode`, `value`, `final_value`, `log_prob`, `real_action`: max |a - b| / max(1, |b|);
 - `initial_kernel`: deviation of its columns, scale divided out, from orthonormal; `initial_bias`,
   `initial_log_std` and `final_obs`: max |a - b|;
+- `memory` (of a recurrent network, between -1 and 1): max |a - b|;
 - `normaliser` (count, mean, variance, ongoing returns): max |a - b| relative to the largest |b|;
 - `greedy`, `action`, `count`, `dtype`, `names`, `replay`, `initial_target`: the fraction that differs.
 """
@@ -24,12 +25,13 @@ EXACT = {
     "initial_bias": 0.0,
     "initial_log_std": 0.0,
     "initial_target": 0.0,
+    "memory": 0.0,
 }
 FORWARD32 = {"value": 3e-6, "final_value": 3e-6, "log_prob": 2e-6, "initial_kernel": 6e-6}
 FORWARD64 = {"value": 3e-15, "final_value": 3e-15, "log_prob": 2e-15, "initial_kernel": 1e-14}
-MET32 = {"real_action": 1e-5, "episode": 1e-6, "normaliser": 3e-6}
+MET32 = {"real_action": 1e-5, "episode": 1e-6, "normaliser": 3e-6, "memory": 5e-6}
 # torch averages integers (episode lengths) in float32 in both precisions.
-MET64 = {"real_action": 1e-14, "episode": 1e-6, "normaliser": 5e-15}
+MET64 = {"real_action": 1e-14, "episode": 1e-6, "normaliser": 5e-15, "memory": 1e-14}
 """Tolerances of rollouts."""
 
 TOLERANCE = {

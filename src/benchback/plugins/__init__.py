@@ -99,7 +99,7 @@ def _distribution(entry: EntryPoint) -> str:
     return f"{entry.dist.name} {entry.dist.version}" if entry.dist else entry.module
 
 
-BUILT_IN_NETWORKS = ("mlp", "cnn", "nature_cnn", "shared_cnn", "shared_nature_cnn")
+BUILT_IN_NETWORKS = ("mlp", "cnn", "nature_cnn", "shared_cnn", "shared_nature_cnn", "gru")
 NETWORKS: Merged[Mapping[str, str]] = Merged("network", Mapping, {name: {} for name in BUILT_IN_NETWORKS})
 """Name -> backend -> module that has the network; the built-in ones are in the backends themselves."""
 

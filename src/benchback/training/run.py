@@ -72,7 +72,7 @@ class Run(Generic[Config]):
         registry.choose("backend", self.backend, registry.BACKENDS)
         registry.check_pair(self.algorithm, self.backend)
         registry.check_execution(self.backend, self.compile_mode, self.unit)
-        registry.check_gradients(self.backend, self.gradients)
+        registry.check_gradients(self.backend, self.gradients, self.network)
         registry.check_network(self.network, self.backend, self.algorithm)
         envs.check(self.env)
         about = envs.about(self.env)

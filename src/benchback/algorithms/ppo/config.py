@@ -21,6 +21,9 @@ from benchback.algorithms.fields import (
 from benchback.backends.towers import TOWERS
 from benchback.errors import InputError
 
+RECURRENT_SIZES = {"small": (128,), "medium": (256,), "large": (1024,)}
+"""Width of a recurrent network by model: that of its encoder, its memory and the hidden layer of each head."""
+
 
 class Hyper(NamedTuple):
     """Float hyper-parameters, part of the state so that they can differ within a vmapped population."""
@@ -53,11 +56,11 @@ class Config:
     num_epochs: int = 10
     """Epochs over the batch per update."""
     num_minibatches: int = 8
-    """Minibatches per epoch; must divide num_envs x num_steps."""
+    """Minibatches per epoch; must divide num_envs x num_steps, with a recurrent network num_envs."""
     model: Literal["small", "medium", "large"] = "small"
     """Hidden layers of actor and critic: small (64, 64), medium (256, 256, 256), large six of 1024."""
     hidden_sizes: tuple[int, ...] = ()
-    """Hidden layers given explicitly; overrides model, and the dense layer of a convolutional network."""
+    """Hidden layers given explicitly; overrides model, and the dense layer of a cnn; a gru has one width."""
     network: str = "mlp"
     """Kind of network; `benchback list` shows them."""
     learning_rate: float = 2.5e-4
@@ -107,11 +110,31 @@ class Config:
                 f"num_minibatches={self.num_minibatches} does not divide the batch of {self.batch_size}; "
                 f"choose a divisor, e.g. {_nearest_divisor(self.batch_size, self.num_minibatches)}"
             )
+        if self.recurrent:
+            self._check_recurrent()
         check_positive(self, ("learning_rate", "adam_epsilon", "max_grad_norm", "clip"))
         check_not_negative(self, ("entropy_coefficient", "value_coefficient"))
         check_shares(self, ("gamma", "gae_lambda"))
         check_decays(self, ("adam_beta1", "adam_beta2"))
         check_log_std(self)
+
+    def _check_recurrent(self) -> None:
+        if len(self.hidden_sizes) > 1:
+            raise InputError(
+                f"hidden_sizes={self.hidden_sizes} are several, and network={self.network} has one width for all its "
+                f"layers; give one, e.g. {self.hidden_sizes[0]}"
+            )
+        if self.num_envs % self.num_minibatches:
+            raise InputError(
+                f"num_minibatches={self.num_minibatches} does not divide num_envs={self.num_envs}: minibatches of "
+                f"network={self.network} are sequences of whole environments; choose a divisor, e.g. "
+                f"{_nearest_divisor(self.num_envs, self.num_minibatches)}"
+            )
+
+    @property
+    def recurrent(self) -> bool:
+        """Whether the network has a memory; its implementations are in the folder `recurrent`."""
+        return self.network == "gru"
 
     @property
     def batch_size(self) -> int:
@@ -132,20 +155,22 @@ class Config:
     def network_rows(self) -> dict[str, Rows]:
         """Rows through each network per iteration."""
         batch = self.batch_size
-        rows = {
-            "actor": Rows(forward=batch, gradient=self.gradient_rows),
-            "critic": Rows(forward=batch + self.num_envs, gradient=self.gradient_rows, final=batch),
-        }
-        if self.network in TOWERS and TOWERS[self.network].shared:
-            # To act and to value each take the trunk; a gradient step takes it once.
-            forward = sum(found.forward for found in rows.values())
-            rows["trunk"] = Rows(forward=forward, gradient=self.gradient_rows, final=batch)
-        return rows
+        if self.recurrent:
+            head = Rows(forward=batch, gradient=self.gradient_rows, follows=True)
+            valued = head._replace(forward=batch + self.num_envs, final=batch)
+            return {"encoder": valued._replace(follows=False), "gru": valued, "actor": head, "critic": valued}
+        shared = self.network in TOWERS and TOWERS[self.network].shared
+        actor = Rows(forward=batch, gradient=self.gradient_rows, follows=shared)
+        critic = actor._replace(forward=batch + self.num_envs, final=batch)
+        rows = {"actor": actor, "critic": critic}
+        # To act and to value each take the trunk; a gradient step takes it once.
+        trunk = critic._replace(forward=actor.forward + critic.forward, follows=False)
+        return rows | {"trunk": trunk} if shared else rows
 
     @property
     def hidden(self) -> tuple[int, ...]:
         """Widths of the hidden layers."""
-        return hidden_layers(self)
+        return hidden_layers(self, RECURRENT_SIZES if self.recurrent else MODEL_SIZES)
 
     @property
     def iterations_before_learning(self) -> int:

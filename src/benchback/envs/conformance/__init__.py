@@ -39,6 +39,7 @@ LAWS: dict[str, Callable[[Examination], str]] = {
     "bounds": laws.check_bounds,
     "torch": laws.check_torch,
     "frame_stack": wrapper_laws.check_frame_stack,
+    "observe": wrapper_laws.check_observe,
     "clip_reward": wrapper_laws.check_clip_reward,
     "sticky_actions": wrapper_laws.check_sticky_actions,
     "time_limit": wrapper_laws.check_time_limit,

@@ -114,12 +114,9 @@ class Examination:
 
     def without(self, name: str) -> "Examination":
         """The same environment without a wrapper."""
-        id = "+".join((envs.split(self.subject.id).base, *(_written(w) for w in self.wrappers if w.name != name)))
+        base, *texts = self.subject.id.split("+")
+        id = "+".join([base, *(text for text in texts if text.partition("=")[0] != name)])
         return Examination(replace(self.subject, id=id))
-
-
-def _written(wrapper: wrappers.Wrapper) -> str:
-    return f"{wrapper.name}={wrapper.value}"
 
 
 def native(env: Env, action: np.ndarray) -> Any:

@@ -7,6 +7,7 @@ import numpy as np
 from benchback.envs import wrappers
 from benchback.envs.conformance.laws import Broken, DoesNotApply, outcomes
 from benchback.envs.conformance.playing import MOST_STEPS, SHORT, Examination, at_random
+from benchback.envs.interface import Step
 
 
 def check_frame_stack(examined: Examination) -> str:
@@ -24,6 +25,20 @@ def check_frame_stack(examined: Examination) -> str:
     if not all(np.array_equal(frame, frames(history.begun)[-1]) for frame in frames(history.begun)):
         raise Broken("an episode begins with frames of the one before it")
     return f"{count} frames, {int(done.sum())} ended episodes"
+
+
+def check_observe(examined: Examination) -> str:
+    """Observations are the chosen entries of those without the wrapper, and nothing else changes."""
+    entries = _value(examined, "observe")
+    mine, whole = examined.short.step, examined.without("observe").replayed(examined.short).step
+    # Frames of a stack come after the entries.
+    whole = whole._replace(obs=whole.obs[:, :, entries], final_obs=whole.final_obs[:, :, entries])
+    same = {name: np.array_equal(a, b) for name, a, b in zip(Step._fields, mine, whole, strict=True)}
+    if not (same["obs"] and same["final_obs"]):
+        raise Broken(f"observations are not the entries {entries} of those without the wrapper")
+    if not all(same.values()):
+        raise Broken("rewards or ends of episodes are not those without the wrapper")
+    return f"entries {', '.join(map(str, entries))}"
 
 
 def check_clip_reward(examined: Examination) -> str:

@@ -1,7 +1,8 @@
 """Wrappers as functions from Env to Env, on arrays of JAX, torch or NumPy alike: `xp` is the library.
 
-None keeps a state of its own but the last action of `sticky_actions`: the frames of a stack are the observation, and
-the step of the episode is in its statistics. `episode_return` always is the sum of the environment's own rewards.
+Few keep a state of their own, the last action of `sticky_actions` and the whole observation of `observe`: the frames of
+a stack are the observation, and the step of the episode is in its statistics. `episode_return` always is the sum of the
+environment's own rewards.
 """
 
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from benchback.envs.interface import Env, EnvState, Step
+from benchback.errors import InputError
 
 
 def clip_reward(env: Env, xp: Any, bound: float) -> Env:
@@ -50,6 +52,37 @@ def frame_stack(env: Env, xp: Any, count: int) -> Env:
         return following._replace(obs=obs), outcome._replace(obs=obs, final_obs=final_obs)
 
     return replace(env, observation_shape=shape, reset=reset, step=step)
+
+
+class Observed(NamedTuple):
+    """The state of an environment of which a part is observed."""
+
+    inner: Any
+    obs: Any
+    """The whole observation."""
+
+
+def observe(env: Env, xp: Any, entries: tuple[int, ...]) -> Env:
+    """The given entries of observations of rank 1, in this order; the others are hidden."""
+    shape = env.observation_shape
+    if len(shape) != 1 or max(entries) >= shape[0]:
+        known = f"0 to {shape[0] - 1}" if len(shape) == 1 else "of observations of rank 1 only"
+        raise InputError(f"observe={','.join(map(str, entries))}: {env.id} has observations {shape}; choose {known}")
+
+    def seen(obs: Any) -> Any:
+        return xp.stack([obs[..., i] for i in entries], -1)
+
+    def hiding(state: EnvState) -> EnvState:
+        return state._replace(inner=Observed(state.inner, state.obs), obs=seen(state.obs))
+
+    def reset(random: Any) -> EnvState:
+        return hiding(env.reset(random))
+
+    def step(state: EnvState, action: Any, noise: Any) -> tuple[EnvState, Step]:
+        following, outcome = env.step(state._replace(inner=state.inner.inner, obs=state.inner.obs), action, noise)
+        return hiding(following), outcome._replace(obs=seen(outcome.obs), final_obs=seen(outcome.final_obs))
+
+    return replace(env, observation_shape=(len(entries),), reset=reset, step=step)
 
 
 class Sticky(NamedTuple):
@@ -99,4 +132,4 @@ def where(xp: Any, mask: Any, x: Any, y: Any) -> Any:
 
 def suite_state(inner: Any) -> Any:
     """The suite's own state within those of wrappers."""
-    return suite_state(inner.inner) if isinstance(inner, Sticky) else inner
+    return suite_state(inner.inner) if isinstance(inner, Sticky | Observed) else inner

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Key, Shaped
 from benchback.envs.any_member import any_member
 from benchback.envs.interface import Discrete, Env, EnvState, Step
 from benchback.envs.wrappers import Wrapper
-from benchback.envs.wrappers.arrays import StickyParts, clip_reward, frame_stack, sticky_actions, where
+from benchback.envs.wrappers.arrays import StickyParts, clip_reward, frame_stack, observe, sticky_actions, where
 
 STICKY, LIMIT = 1, 2
 """Folded into the key of the environment's noise, which stays what it is without wrappers."""
@@ -37,6 +37,8 @@ def wrap(env: Env, wrappers: Sequence[Wrapper]) -> Env:
                 env = clip_reward(env, jnp, value)
             case "frame_stack":
                 env = frame_stack(env, jnp, value)
+            case "observe":
+                env = observe(env, jnp, value)
             case "sticky_actions":
                 env = sticky_actions(env, jnp, value, _sticky_parts(env))
             case "time_limit":

@@ -8,7 +8,7 @@ import numpy as np
 from benchback.envs.external import Copies, ExternalEnv
 from benchback.envs.interface import Discrete, Env, EnvState, Step
 from benchback.envs.wrappers import Wrapper
-from benchback.envs.wrappers.arrays import StickyParts, clip_reward, frame_stack, sticky_actions, suite_state
+from benchback.envs.wrappers.arrays import StickyParts, clip_reward, frame_stack, observe, sticky_actions, suite_state
 
 STICKY = 1
 """Makes the random stream of sticky actions another than any that a suite makes of the same seed."""
@@ -49,6 +49,8 @@ def wrap(env: Env, wrappers: Sequence[Wrapper]) -> Env:
                 env = clip_reward(env, np, value)
             case "frame_stack":
                 env = frame_stack(env, np, value)
+            case "observe":
+                env = observe(env, np, value)
             case "sticky_actions":
                 env = sticky_actions(env, np, value, _sticky_parts(env))
     return env

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from benchback.envs.interface import Discrete, Env, EnvState
 from benchback.envs.wrappers import Wrapper
-from benchback.envs.wrappers.arrays import StickyParts, clip_reward, frame_stack, sticky_actions
+from benchback.envs.wrappers.arrays import StickyParts, clip_reward, frame_stack, observe, sticky_actions
 from benchback.errors import InputError
 
 
@@ -24,6 +24,8 @@ def wrap(env: Env, wrappers: Sequence[Wrapper]) -> Env:
                 env = clip_reward(env, torch, value)
             case "frame_stack":
                 env = frame_stack(env, torch, value)
+            case "observe":
+                env = observe(env, torch, value)
             case "sticky_actions":
                 env = sticky_actions(env, torch, value, _sticky_parts(env))
             case _:

@@ -159,7 +159,7 @@ def transitions(weights: Weights, config: Config, random: np.random.Generator, a
     shape = config.num_steps, config.num_envs
     obs = observations(random, shape, architecture)
     if config.normalise_obs:
-        obs = _unlike_each_other(obs)
+        obs = unlike_each_other(obs)
     action = _action(weights, obs, random, shape)
     ends = ends_of_episodes(random, shape)
     seen = oracle.normalise_obs(weights, obs)
@@ -173,7 +173,7 @@ def transitions(weights: Weights, config: Config, random: np.random.Generator, a
     return Transition(*map(rounded, batch))
 
 
-def _unlike_each_other(obs: np.ndarray) -> np.ndarray:
+def unlike_each_other(obs: np.ndarray) -> np.ndarray:
     """Features with different means and scales, environments with different means."""
     return obs * np.array([1, 4, 0.5, 2]) + np.array([2, -1, 0, 5]) + 0.5 * np.arange(obs.shape[1])[:, None]
 

@@ -34,7 +34,7 @@ def forward(subject: Subject) -> Iterator[Deviation]:
     """L0: greedy actions, values and log-probabilities of a rollout, and the initial weights."""
     yield from _forward(subject, cases.MINIBATCHES, "discrete")
     if _boxes(subject):
-        yield from _boxed(_forward(subject, cases.NORMALISED_MINIBATCHES, "box"))
+        yield from boxed(_forward(subject, cases.NORMALISED_MINIBATCHES, "box"))
 
 
 def _boxes(subject: Subject) -> bool:
@@ -42,7 +42,8 @@ def _boxes(subject: Subject) -> bool:
     return subject.thorough and subject.network not in TOWERS
 
 
-def _boxed(deviations: Iterable[Deviation]) -> Iterator[Deviation]:
+def boxed(deviations: Iterable[Deviation]) -> Iterator[Deviation]:
+    """The deviations as those of continuous actions."""
     return ((f"{quantity}/box", off) for quantity, off in deviations)
 
 
@@ -54,7 +55,7 @@ def _forward(subject: Subject, config: Config, kind: cases.Kind) -> Iterator[Dev
     agent = subject.agent(config, kind)
     action = subject.greedy(agent, start(agent, SEED, weights), obs)
     expected = oracle.greedy(weights, oracle.normalise_obs(weights, obs))
-    yield ("greedy", deviation.mismatch(action, expected)) if kind == "discrete" else _real_action(action, expected)
+    yield ("greedy", deviation.mismatch(action, expected)) if kind == "discrete" else real_action(action, expected)
 
     batch = subject.fetch(agent.rollout(start(agent, SEED, weights))[1])
     seen = oracle.normalise_obs(weights, batch.obs)
@@ -66,7 +67,8 @@ def _forward(subject: Subject, config: Config, kind: cases.Kind) -> Iterator[Dev
     yield from initial_weights(agent.export(start(agent, SEED)), config)
 
 
-def _real_action(found: np.ndarray, expected: np.ndarray) -> Deviation:
+def real_action(found: np.ndarray, expected: np.ndarray) -> Deviation:
+    """Deviation of continuous actions."""
     return "real_action", deviation.relative(found, expected, floor=1.0)
 
 
@@ -88,7 +90,7 @@ def one_step(subject: Subject) -> Iterator[Deviation]:
     steps = cases.single_steps if subject.thorough else cases.steps_of_one_program
     found = (_one_step(subject, case, "discrete") for case in steps(architecture=subject.network))
     yield from worst(chain.from_iterable(found))
-    yield from _boxed(worst(d for case in boxes for d in _one_step(subject, case, "box")))
+    yield from boxed(worst(d for case in boxes for d in _one_step(subject, case, "box")))
 
 
 def _one_step(subject: Subject, case: cases.Case, kind: cases.Kind) -> Iterator[Deviation]:
@@ -114,7 +116,7 @@ def twenty_steps(subject: Subject) -> Iterator[Deviation]:
     config = cases.BASE if subject.thorough else cases.MINIBATCHES
     yield from _twenty_steps(subject, config, "discrete")
     if _boxes(subject):
-        yield from _boxed(_twenty_steps(subject, config, "box"))
+        yield from boxed(_twenty_steps(subject, config, "box"))
 
 
 def _twenty_steps(subject: Subject, config: Config, kind: cases.Kind) -> Iterator[Deviation]:
@@ -129,8 +131,8 @@ def update(subject: Subject) -> Iterator[Deviation]:
     yield from worst(d for config in configs for d in _given_rollout(subject, config, "discrete"))
     yield from _iterations(subject, cases.MINIBATCHES, "discrete")
     if _boxes(subject):
-        yield from _boxed(normalised_update(subject))
-        yield from _boxed(_iterations(subject, cases.NORMALISED_MINIBATCHES, "box"))
+        yield from boxed(normalised_update(subject))
+        yield from boxed(_iterations(subject, cases.NORMALISED_MINIBATCHES, "box"))
 
 
 def normalised_update(subject: Subject) -> Iterator[Deviation]:
@@ -186,7 +188,7 @@ def _acted(
     yield (
         ("action", deviation.mismatch(batch.action, action))
         if kind == "discrete"
-        else _real_action(batch.action, action)
+        else real_action(batch.action, action)
     )
 
 
@@ -197,7 +199,7 @@ def execution(subject: Subject) -> Iterator[Deviation]:
         yield from beside(subject)
     if subject.dtype == "float32" and _boxes(subject):
         # Reuses the programs compiled for L3.
-        yield from _boxed(executions(subject, cases.NORMALISED_MINIBATCHES, "box", [best(subject.spec)]))
+        yield from boxed(executions(subject, cases.NORMALISED_MINIBATCHES, "box", [best(subject.spec)]))
 
 
 def members(subject: Subject) -> Iterator[Deviation]:

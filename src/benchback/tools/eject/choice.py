@@ -171,6 +171,9 @@ def choose(run: Run) -> Choice:
         raise InputError(f"network={network} cannot be ejected: it is of a plug-in; use --network mlp")
     if network in TOWERS:
         raise InputError(f"network={network} cannot be ejected yet; use --network mlp")
+    if network in registry.RECURRENT:
+        where = f"algorithms/{run.algorithm}/recurrent/{run.backend}.py"
+        raise InputError(f"network={network} cannot be ejected; use --network mlp, or begin with {where}")
     if run.gradients != "framework":
         raise InputError(f"gradients={run.gradients} cannot be ejected; use --gradients framework")
     return Choice(run, suite, name)

@@ -42,7 +42,8 @@ def _actions(work: Workload) -> Any:
 def forward(work: Workload, obs: Any) -> Callable[[], Any]:
     """The policy on one step's observations after another."""
     state = start(work.plain, work.run.seed)
-    choose = jax.jit(lambda obs: jax.lax.scan(lambda _, x: (None, work.plain.act(state, (), x)[1]), None, obs)[1])
+    memory = work.plain.initial_memory(work.env.num_envs)
+    choose = jax.jit(lambda obs: jax.lax.scan(lambda memory, x: work.plain.act(state, memory, x), memory, obs)[1])
     return lambda: choose(obs)
 
 

@@ -133,7 +133,8 @@ def _hollow(work: Workload, times: int) -> dict[str, float]:
 
 def minibatch(work: Workload, batch: Any) -> Any:
     """A minibatch for `learn` made of the rows of a rollout."""
-    return registry.module_of(work.run.algorithm, "loss").example_minibatch(batch, work.run.config)
+    module = "recurrent.sequences" if work.run.network in registry.RECURRENT else "loss"
+    return registry.module_of(work.run.algorithm, module).example_minibatch(batch, work.run.config)
 
 
 class Hyper(NamedTuple):

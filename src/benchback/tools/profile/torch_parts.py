@@ -54,13 +54,13 @@ def _actions(work: Workload) -> Any:
 def forward(work: Workload, obs: Any) -> Callable[[], Any]:
     """The policy on one step's observations after another; in one program where the mode compiles whole rollouts."""
     state = start(work.plain, work.run.seed)
-    act = work.plain.act
+    act, memory = work.plain.act, work.plain.initial_memory(work.env.num_envs)
     if work.run.compile_mode == "compile" and not hasattr(work.env.step, "eager"):
         act = torch.compile(act, dynamic=False)
 
     @torch.inference_mode()
     def choose() -> Any:
-        return [act(state, (), x)[1] for x in obs]
+        return [act(state, memory, x)[1] for x in obs]
 
     return choose
 
