@@ -19,6 +19,8 @@ from benchback.population.ranges import Range, parse_range
 from benchback.training.run import Run
 
 Sampling = Literal["grid", "random", "sobol"]
+Value = float | tuple[float, ...]
+"""Of a field in which members differ: a number, or a vector as the weights of a learned drift are."""
 MOST_MEMBERS = 2**20
 KEEPS = re.compile(r"best|all|every:[1-9][0-9]{0,8}")
 
@@ -66,7 +68,7 @@ class Members:
     """The seed of each member, and its value of each varied field."""
 
     seed: tuple[int, ...]
-    values: Mapping[str, tuple[float, ...]]
+    values: Mapping[str, tuple[Value, ...]]
 
     def __post_init__(self) -> None:
         for name, given in self.values.items():
@@ -76,7 +78,7 @@ class Members:
     def __len__(self) -> int:
         return len(self.seed)
 
-    def point(self, index: int) -> dict[str, float]:
+    def point(self, index: int) -> dict[str, Value]:
         """The varied fields of one member."""
         return {name: values[index] for name, values in self.values.items()}
 
@@ -158,7 +160,7 @@ def _axis(run: Run, name: str, given: str | Sequence[float | int]) -> Axis:
 
 def _check_float(run: Run, name: str) -> None:
     """Raise an InputError unless the field is a float that members can differ in."""
-    floats = run.config.hyper._fields
+    floats = [name for name, x in run.config.hyper._asdict().items() if not np.ndim(x)]
     if name in floats:
         return
     if name == "seed":

@@ -4,7 +4,10 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
+import numpy as np
+
 from benchback.algorithms.fields import (
+    LARGEST,
     MODEL_SIZES,
     Rows,
     check_batch,
@@ -18,6 +21,7 @@ from benchback.algorithms.fields import (
     check_shares,
 )
 from benchback.errors import InputError
+from benchback.math.records import WEIGHTS_PER_UNIT
 
 
 class Hyper(NamedTuple):
@@ -34,6 +38,10 @@ class Hyper(NamedTuple):
     entropy_coefficient: Any
     value_coefficient: Any
     initial_log_std: Any
+    drift_alpha: Any
+    drift_beta: Any
+    objective: Any
+    """A vector: the weights of the learned drift; empty where there is none."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +49,8 @@ class Config:
     """Proximal policy optimisation."""
 
     algorithm: ClassVar[str] = "ppo"
+    later: ClassVar[tuple[str, ...]] = ("surrogate", "drift_alpha", "drift_beta", "objective")
+    """Fields that runs from before them do not have: not written where they have their defaults."""
 
     num_envs: int = 32
     """Number of parallel environments."""
@@ -76,6 +86,15 @@ class Config:
     """Lambda of generalised advantage estimation."""
     clip: float = 0.2
     """Clipping range of the probability ratio, and of the value function if clip_value is on."""
+    surrogate: Literal["clip", "drift", "learned"] = "clip"
+    """What keeps the new policy near the old one: clip the ratio, the drift of discovered policy optimisation (DPO), or
+    a drift that is read from --objective."""
+    drift_alpha: float = 2.0
+    """Scale of DPO's drift where the advantage is not negative."""
+    drift_beta: float = 0.6
+    """Scale of DPO's drift where the advantage is negative."""
+    objective: tuple[float, ...] = ()
+    """Weights of the learned drift: a file that `benchback discover` has written."""
     clip_value: bool = True
     """Use the clipped value loss."""
     entropy_coefficient: float = 0.01
@@ -104,11 +123,12 @@ class Config:
                 f"num_minibatches={self.num_minibatches} does not divide the batch of {self.batch_size}; "
                 f"choose a divisor, e.g. {_nearest_divisor(self.batch_size, self.num_minibatches)}"
             )
-        check_positive(self, ("learning_rate", "adam_epsilon", "max_grad_norm", "clip"))
+        check_positive(self, ("learning_rate", "adam_epsilon", "max_grad_norm", "clip", "drift_alpha", "drift_beta"))
         check_not_negative(self, ("entropy_coefficient", "value_coefficient"))
         check_shares(self, ("gamma", "gae_lambda"))
         check_decays(self, ("adam_beta1", "adam_beta2"))
         check_log_std(self)
+        _check_objective(self)
 
     @property
     def batch_size(self) -> int:
@@ -151,7 +171,22 @@ class Config:
     @property
     def hyper(self) -> Hyper:
         """The float hyper-parameters as a record."""
-        return Hyper(**{name: getattr(self, name) for name in Hyper._fields})
+        floats = {name: getattr(self, name) for name in Hyper._fields}
+        return Hyper(**floats | {"objective": np.asarray(self.objective, float)})
+
+
+def _check_objective(config: Config) -> None:
+    if config.surrogate == "learned" and not config.objective:
+        raise InputError("surrogate=learned needs its weights; give --objective FILE, which benchback discover writes")
+    if config.surrogate != "learned" and config.objective:
+        raise InputError(
+            f"objective is not used by surrogate={config.surrogate}; use --surrogate learned, or leave it out"
+        )
+    if len(config.objective) % WEIGHTS_PER_UNIT or not all(abs(x) <= LARGEST for x in config.objective):
+        raise InputError(
+            f"objective has {len(config.objective)} numbers and must have finite ones, {WEIGHTS_PER_UNIT} for each "
+            "hidden unit; benchback discover writes such a file"
+        )
 
 
 def _nearest_divisor(number: int, wanted: int) -> int:

@@ -86,6 +86,14 @@ def one_step(subject: Subject) -> Iterator[Deviation]:
     yield from worst(d for case in steps for d in _one_step(subject, case, "discrete"))
     if subject.thorough:
         yield from _boxed(worst(d for case in cases.single_steps("box") for d in _one_step(subject, case, "box")))
+        for config in (cases.DRIFT, cases.LEARNED):
+            yield from surrogate_steps(subject, config)
+
+
+def surrogate_steps(subject: Subject, config: Config) -> Iterator[Deviation]:
+    """The part of L1 with another surrogate than the clipped one; its quantities end in the surrogate's name."""
+    found = worst(d for case in cases.steps_of_surrogate(config) for d in _one_step(subject, case, "discrete"))
+    return ((f"{quantity}/{config.surrogate}", off) for quantity, off in found)
 
 
 def _one_step(subject: Subject, case: cases.Case, kind: cases.Kind) -> Iterator[Deviation]:
