@@ -75,7 +75,7 @@ def test_the_oracles_gradient_equals_finite_differences(surrogate: str) -> None:
 
 
 def test_dpo_is_what_its_paper_says_in_numbers() -> None:
-    """Worked out by hand: alpha 2 and beta 0.6 at r = 2, A = 3 and at r = 1/2, A = -3; nothing towards the old policy."""
+    """By hand: alpha 2 and beta 0.6 at r = 2, A = 3 and at r = 1/2, A = -3; r A where it returns to the old policy."""
     config = Config(surrogate="drift")
     log_ratio, advantage = np.log([2.0, 0.5, 0.5, 2.0]), np.array([3.0, -3.0, 3.0, -3.0])
     u = 3 * np.log(2)

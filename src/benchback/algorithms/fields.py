@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from dataclasses import Field, fields
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from benchback.errors import InputError
 
 
@@ -18,6 +20,11 @@ class Rows(NamedTuple):
     """In gradient steps of another network whose output is its input."""
     final: int = 0
     """Final observations of episodes, whose values matter only if an episode was truncated."""
+
+
+def hyper_value(value: Any) -> Any:
+    """A field as a hyper-parameter: a vector, which a Config has as a tuple, as an array; () where there is none."""
+    return np.array(value) if isinstance(value, tuple) and value else value
 
 
 MOST_LAYERS, WIDEST = 64, 65536

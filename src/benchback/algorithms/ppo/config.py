@@ -4,8 +4,6 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
-import numpy as np
-
 from benchback.algorithms.fields import (
     LARGEST,
     MODEL_SIZES,
@@ -19,6 +17,7 @@ from benchback.algorithms.fields import (
     check_not_negative,
     check_positive,
     check_shares,
+    hyper_value,
 )
 from benchback.errors import InputError
 from benchback.math.records import WEIGHTS_PER_UNIT
@@ -41,7 +40,7 @@ class Hyper(NamedTuple):
     drift_alpha: Any
     drift_beta: Any
     objective: Any
-    """A vector: the weights of the learned drift; empty where there is none."""
+    """A vector: the weights of the learned drift; () where there is none."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,7 @@ class Config:
     drift_beta: float = 0.6
     """Scale of DPO's drift where the advantage is negative."""
     objective: tuple[float, ...] = ()
-    """Weights of the learned drift: a file that `benchback discover` has written."""
+    """Weights of the learned drift, from a file."""
     clip_value: bool = True
     """Use the clipped value loss."""
     entropy_coefficient: float = 0.01
@@ -171,8 +170,7 @@ class Config:
     @property
     def hyper(self) -> Hyper:
         """The float hyper-parameters as a record."""
-        floats = {name: getattr(self, name) for name in Hyper._fields}
-        return Hyper(**floats | {"objective": np.asarray(self.objective, float)})
+        return Hyper(**{name: hyper_value(getattr(self, name)) for name in Hyper._fields})
 
 
 def _check_objective(config: Config) -> None:

@@ -47,8 +47,8 @@ def learned_surrogate(
 
     The features r - 1, (r - 1)^2, log r, (log r)^2 and the same times A vanish at r = 1, and there are no biases: near
     r = 1 the network is below the margin. So for any weights the drift is not negative, and it is zero with zero
-    gradient at r = 1. Its mean over actions of the old policy then is a drift functional of mirror learning, whose exact
-    updates never lower the return and converge to the optimal one (Kuba et al. 2022, the fundamental theorem).
+    gradient at r = 1. Its mean over actions of the old policy then is a drift functional of mirror learning, whose
+    exact updates never lower the return and converge to the optimal one (Kuba et al. 2022, the fundamental theorem).
     """
     change = jnp.expm1(log_ratio)
     plain = jnp.stack([change, change**2, log_ratio, log_ratio**2], axis=-1)

@@ -104,7 +104,7 @@ def clipped_gain(log_ratio: np.ndarray, advantage: np.ndarray, config: Config) -
 
 
 def drift_gain(log_ratio: np.ndarray, advantage: np.ndarray, config: Config) -> Gain:
-    """r A - relu(u - a tanh(u / a)), whose second term is zero unless u > 0, and has the derivative u' tanh(u / a)^2."""
+    """r A - relu(u - a tanh(u / a)), whose second term is zero unless u > 0, with derivative u' tanh(u / a)^2."""
     free = np.exp(log_ratio) * advantage
     gain, slope = free.copy(), free.copy()
     for i, a in enumerate(advantage):
