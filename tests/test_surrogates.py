@@ -12,6 +12,7 @@ import torch
 from conftest import TINY
 
 from benchback.algorithms.ppo.config import Config
+from benchback.cli.matrix import matrix
 from benchback.errors import InputError
 from benchback.math import jax as jax_math
 from benchback.math import torch as torch_math
@@ -107,6 +108,10 @@ def test_the_clip_fraction_is_that_of_the_clipping_range_whatever_the_surrogate(
         metrics = oracle.learn(case.weights, case.minibatch, config)[1]
         change = oracle.log_prob(case.weights, case.minibatch.obs, case.minibatch.action) - case.minibatch.log_prob
         assert metrics["clip_fraction"] == np.mean(np.abs(np.exp(change) - 1) > config.clip)
+
+
+def test_the_surrogates_are_listed_with_their_algorithms() -> None:
+    assert matrix()["surrogates"] == {name: {"algorithms": ["ppo"]} for name in ("clip", "drift", "learned")}
 
 
 # As data.

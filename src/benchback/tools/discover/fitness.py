@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -46,11 +47,15 @@ def whole(run: Run) -> Run:
 
 
 def at_the_end(returns: np.ndarray) -> np.ndarray:
-    """Mean over the last tenth of the iterations, `[iterations, members]` -> `[members]`; NaN where there is none."""
-    last = returns[-math.ceil(LAST * len(returns)) :].astype(float)
-    count = np.isfinite(last).sum(axis=0)
-    total = np.where(np.isfinite(last), last, 0).sum(axis=0)
-    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+    """Mean over the last tenth of the iterations, `[iterations, members]` -> `[members]`; NaN where nothing ever ended.
+
+    An iteration in which no episode ended has the return of the one before it: episodes of a good agent may be longer
+    than a tenth of a short training.
+    """
+    filled = returns.astype(float)
+    for before, row in pairwise(filled):
+        row[~np.isfinite(row)] = before[~np.isfinite(row)]
+    return filled[-math.ceil(LAST * len(returns)) :].mean(axis=0)
 
 
 def fitness(scores: np.ndarray) -> np.ndarray:

@@ -88,7 +88,7 @@ class Floats:
         return _logit(np.clip(shares, 0.02, 0.98))
 
     def values(self, vectors: np.ndarray) -> dict[str, tuple[Value, ...]]:
-        shares = 1 / (1 + np.exp(-vectors))
+        shares = 1 / (1 + np.exp(-np.clip(vectors, -50, 50)))  # beyond, the ends of the range
         columns = zip(self.ranges.items(), shares.T, strict=True)
         return {name: tuple(source.at(float(share)) for share in column) for (name, source), column in columns}
 

@@ -51,9 +51,6 @@ class Asked:
         for flag, number in (("--generations", self.generations), ("--seeds", self.seeds)):
             if number < 1:
                 raise InputError(f"{flag} {number} must be at least 1")
-        for flag, number in (("--sigma", self.settings.sigma), ("--rate", self.settings.rate)):
-            if not 0 < number < 100:
-                raise InputError(f"{flag} {number:g} must be greater than 0 and less than 100, e.g. 0.1")
 
     def runs(self) -> list[Run]:
         """The run in each of its environments."""

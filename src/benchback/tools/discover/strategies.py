@@ -12,7 +12,6 @@ import jax
 import numpy as np
 import optax
 from evosax import algorithms
-from evosax.core.fitness_shaping import centered_rank_fitness_shaping_fn
 
 from benchback.errors import InputError
 from benchback.tools.discover.genomes import Genome
@@ -29,6 +28,13 @@ class Settings:
     rate: float
     """Learning rate of the mean: openes only."""
     seed: int
+
+    def __post_init__(self) -> None:
+        if self.agents < 4 or self.agents % 2:
+            raise InputError(f"--agents {self.agents} must be an even number from 4 on: vectors are tried in pairs")
+        for flag, number in (("--sigma", self.sigma), ("--rate", self.rate)):
+            if not 0 < number < 100:
+                raise InputError(f"{flag} {number:g} must be greater than 0 and less than 100, e.g. 0.1")
 
 
 @dataclass(frozen=True)
@@ -57,8 +63,6 @@ def restored(template: Any, arrays: Mapping[str, np.ndarray]) -> Any:
 
 def make(name: str, genome: Genome, settings: Settings) -> Strategy:
     """The strategy of that name, at the start of the genome."""
-    if settings.agents < 4 or settings.agents % 2:
-        raise InputError(f"--agents {settings.agents} must be an even number from 4 on: vectors are tried in pairs")
     return random_search(genome, settings) if name == "random" else _of_evosax(name, genome, settings)
 
 
@@ -72,7 +76,7 @@ def _adapting(kind: str) -> Callable[[Settings, np.ndarray], tuple[Any, Any]]:
     """Strategies that adapt the standard deviation, from `sigma` on."""
 
     def build(settings: Settings, start: np.ndarray) -> tuple[Any, Any]:
-        es = getattr(algorithms, kind)(settings.agents, start, fitness_shaping_fn=centered_rank_fitness_shaping_fn)
+        es = getattr(algorithms, kind)(settings.agents, start)
         return es, es.default_params.replace(std_init=settings.sigma)
 
     return build
