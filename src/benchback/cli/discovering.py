@@ -118,7 +118,7 @@ def asked_for(flags: DiscoverFlags) -> "Asked":
             raise InputError(f"{run.algorithm} has no drift; evolve its floats, e.g. --evolve gamma=0.9..0.999")
         begin = run.config.objective
         genome: Any = Drift(begin) if begin else no_drift(flags.width, run.seed)
-        run = replace(run, config=replace(run.config, surrogate="learned", objective=tuple(genome.start)))
+        run = replace(run, config=replace(run.config, surrogate="learned", objective=genome.begin))
     else:
         genome = floats_of(run, evolved)
     settings = Settings(flags.agents, flags.sigma, flags.rate, run.seed)
