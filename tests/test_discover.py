@@ -1,6 +1,7 @@
 """Evolution over trainings: strategies improve, a search survives being killed, what it finds can be trained with."""
 
 import json
+import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -301,6 +302,20 @@ def test_hyper_parameters_evolve_and_are_compared_on_fresh_seeds(tmp_path: Path,
     best = yaml.safe_load((out / "best.yaml").read_text())
     assert Run.from_dict(best).config.surrogate == "clip"
     assert 1e-4 <= best["learning_rate"] <= 1e-2
+
+
+@pytest.mark.slow
+def test_a_search_that_is_killed_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "benchback.cli", "discover", *SMALL, "--agents", "4", "--generations", "4"]
+    command += ["--seeds", "1", "--test-seeds", "0", "--width", "2", "--json", "--out"]
+    with subprocess.Popen([*command, str(tmp_path / "killed")], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["generation"] == 1
+        process.kill()
+    for name in ("killed", "whole"):
+        subprocess.run([*command, str(tmp_path / name)], check=True, capture_output=True)
+    killed, whole = (objectives.read(tmp_path / name / "objective.json") for name in ("killed", "whole"))
+    assert killed == whole
 
 
 def test_an_empty_genome_trains_the_run_as_it_is() -> None:
