@@ -15,6 +15,7 @@ import pytest
 
 from benchback.algorithms.ppo.config import Config
 from benchback.parity import Row, measure
+from benchback.parity.ppo import cases, levels
 from benchback.parity.subject import Subject, computing
 from benchback.parity.tolerance import TOLERANCE
 from benchback.registry import ALGORITHMS
@@ -133,6 +134,91 @@ def test_mistake_in_the_maths_is_caught(mistake: str, backend: str, mutate: Call
     assert caught_without_mistake(backend, level) == []
     mutate(f"benchback.math.{FAMILIES[backend]}{module}", name, wrong)
     assert "weight" in {row.quantity.removesuffix("/box") for row in caught(backend, level)}
+
+
+# Mistakes in the other surrogates.
+
+
+def swapped_scales(right: Any) -> Any:
+    """alpha and beta in each other's place."""
+    return lambda log_ratio, advantage, alpha, beta: right(log_ratio, advantage, beta, alpha)
+
+
+def other_branch(right: Any) -> Any:
+    """The branch of positive advantages where they are negative, and the other way round: the loss is linear in A."""
+    return lambda log_ratio, advantage, alpha, beta: -right(log_ratio, -advantage, alpha, beta)
+
+
+def drift_both_ways(right: Any) -> Any:
+    """No relu: ratios that move back towards the old policy are drawn on instead of being left alone."""
+
+    def wrong(log_ratio: Any, advantage: Any, alpha: Any, beta: Any) -> Any:
+        # With the sign of A changed in the other branch's place, u is -u: what relu cut off.
+        cut = [_excess(log_ratio, advantage, positive, scale) for positive, scale in ((True, alpha), (False, beta))]
+        return right(log_ratio, advantage, alpha, beta) + sum(cut)
+
+    return wrong
+
+
+def _excess(log_ratio: Any, advantage: Any, positive: bool, scale: Any) -> Any:
+    """Mean of u - a tanh(u / a) where it is negative, of one branch."""
+    u = (log_ratio.exp() if hasattr(log_ratio, "exp") else jax.numpy.exp(log_ratio)) - 1 if positive else log_ratio
+    u = u * advantage * ((advantage >= 0) == positive)
+    tanh = u.__class__.tanh if hasattr(u, "tanh") else jax.numpy.tanh
+    return (u - scale * tanh(u / scale)).clip(max=0).mean()
+
+
+def ratio_for_its_logarithm(right: Any) -> Any:
+    """r - 1 in the place of log r."""
+
+    def wrong(log_ratio: Any, advantage: Any, *rest: Any) -> Any:
+        expm1 = log_ratio.__class__.expm1 if hasattr(log_ratio, "expm1") else jax.numpy.expm1
+        below = advantage < 0
+        shifted = log_ratio * ~below + expm1(log_ratio) * below
+        return right(shifted, advantage, *rest)
+
+    return wrong
+
+
+def transposed_weights(right: Any) -> Any:
+    """The weights taken a hidden unit after the other instead of a feature after the other."""
+    return lambda log_ratio, advantage, weights: right(log_ratio, advantage, weights.reshape(-1, 9).T.reshape(-1))
+
+
+def advantage_twice(right: Any) -> Any:
+    """Features with the square of the advantage."""
+
+    def wrong(log_ratio: Any, advantage: Any, weights: Any) -> Any:
+        return right(log_ratio, advantage * abs(advantage), weights) / (abs(advantage).mean() + 1)
+
+    return wrong
+
+
+IN_SURROGATES = {
+    "swapped_scales": (cases.DRIFT, swapped_scales),
+    "other_branch": (cases.DRIFT, other_branch),
+    "drift_both_ways": (cases.DRIFT, drift_both_ways),
+    "ratio_for_its_logarithm": (cases.DRIFT, ratio_for_its_logarithm),
+    "transposed_weights": (cases.LEARNED, transposed_weights),
+    "advantage_twice": (cases.LEARNED, advantage_twice),
+}
+
+
+def off_with_surrogate(backend: str, config: Config) -> set[str]:
+    """What is off in gradient steps with this surrogate."""
+    with computing("float32", optimised=False):
+        found = list(levels.surrogate_steps(Subject("ppo", backend, "float32", {}), config))
+    allowed = TOLERANCE["float32"]["L1"]
+    return {quantity for quantity, off in found if not off <= allowed[quantity.split("/")[0]]}
+
+
+@pytest.mark.parametrize("backend", FAMILIES)
+@pytest.mark.parametrize("mistake", IN_SURROGATES)
+def test_mistake_in_a_surrogate_is_caught(mistake: str, backend: str, mutate: Callable[..., None]) -> None:
+    config, wrong = IN_SURROGATES[mistake]
+    assert off_with_surrogate(backend, config) == set()
+    mutate(f"benchback.math.{FAMILIES[backend]}", f"{config.surrogate}_surrogate", wrong)
+    assert f"gradient/{config.surrogate}" in off_with_surrogate(backend, config)
 
 
 # Which rows a gradient step takes.

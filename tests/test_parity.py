@@ -86,6 +86,9 @@ def expected_quantities(backend: str, level: str, dtype: str) -> set[str]:
         "L4": {f"{q}/{execution}" for q in STATE | {"metric", "episode", "greedy"} for execution in executions}
         | beside,
     }[level]
+    if level == "L1":
+        steps = LOSS | STATE | {"gradient", "dtype"}
+        discrete = discrete | {f"{quantity}/{surrogate}" for quantity in steps for surrogate in ("drift", "learned")}
     boxed = set() if (level, dtype) == ("L4", "float64") else of_real_actions(spec, level)
     return discrete | {f"{quantity}/box" for quantity in boxed}
 
@@ -247,8 +250,9 @@ def test_rollout_ends_episodes_in_every_way() -> None:
 
 
 def test_float32_holds_every_number_of_the_cases() -> None:
-    for config in (cases.BASE, cases.PLAIN, cases.MINIBATCHES, cases.TINY, cases.NORMALISED):
-        assert all(np.float32(x) == x for x in config.hyper)
+    configs = (cases.BASE, cases.PLAIN, cases.MINIBATCHES, cases.TINY, cases.NORMALISED, cases.DRIFT, cases.LEARNED)
+    for config in configs:
+        assert all(np.array_equal(np.float32(x), x) for x in config.hyper)
     for case in cases.single_steps() + cases.single_steps("box"):
         assert all(np.array_equal(x, x.astype(np.float32)) for x in case.weights.values())
 

@@ -32,6 +32,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "Studies": "studies.md",
         "Tuning, videos, profiles": "tuning-and-evidence.md",
         "Many agents in one program": "population.md",
+        "Discovering an objective": "discovery.md",
         "Which backend for my project": "advise.md",
     },
     "Measuring": {

@@ -18,7 +18,6 @@ from benchback.backends.towers import TOWERS
 from benchback.errors import InputError, install
 from benchback.plugins import NETWORKS, Merged, absent
 
-
 RECURRENT = ("gru",)
 """Networks with a memory; an algorithm that has them has an implementation for them in its package `recurrent`."""
 
@@ -116,6 +115,7 @@ NEEDED = {"jax": ("jax", "optax"), "torch": ("torch",)}
 """Family -> the packages that all its backends need; the extra of this package that installs them has its name."""
 OTHER_EXTRAS = {"jaxlib": "jax", "chex": "jax", "imageio_ffmpeg": "play", "pygame": "play", "mujoco": "mujoco"}
 OTHER_EXTRAS |= {name: name for name in ("tensorboard", "wandb", "mlflow", "optuna")}
+OTHER_EXTRAS |= {"evosax": "discover"}
 """Further modules that are imported when they are needed -> their extras."""
 DEFAULT_ALGORITHM, DEFAULT_BACKEND = "ppo", "linen"
 REFERENCE_BACKEND = "purejax"

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import Field, fields
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from benchback.backends.towers import TOWERS
 from benchback.errors import InputError
 
@@ -21,6 +23,11 @@ class Rows(NamedTuple):
     """Final observations of episodes, whose values matter only if an episode was truncated."""
     follows: bool = False
     """Whether its input is another network's output, so that gradient steps need the gradient of its input."""
+
+
+def hyper_value(value: Any) -> Any:
+    """A field as a hyper-parameter: a vector, which a Config has as a tuple, as an array; () where there is none."""
+    return np.array(value) if isinstance(value, tuple) and value else value
 
 
 MOST_LAYERS, WIDEST = 64, 65536

@@ -16,6 +16,7 @@ VERBS = {
     "play": ("training", "play"),
     "eject": ("ejecting", "eject"),
     "tune": ("tuning", "tune"),
+    "discover": ("discovering", "discover"),
     "advise": ("advising", "advise"),
     "profile": ("profiling", "profile"),
     "studies": ("studies", "studies_verb"),

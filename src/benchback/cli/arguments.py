@@ -92,9 +92,10 @@ def description(flags: Any, verb: str) -> str:
 
 
 def numbers() -> Any:
-    """How tyro reads whole numbers: 1e6 is one of them."""
+    """How tyro reads whole numbers, of which 1e6 is one, and vectors of numbers, which are in a file."""
     from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
+    from benchback.training.objectives import read
     from benchback.training.run import whole_number
 
     registry = ConstructorRegistry()
@@ -109,6 +110,18 @@ def numbers() -> Any:
             instance_from_str=lambda given: whole_number(given[0]),
             is_instance=lambda value: isinstance(value, int),
             str_from_instance=lambda value: [str(value)],
+        )
+
+    @registry.primitive_rule
+    def vector(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
+        if info.type != tuple[float, ...]:
+            return None
+        return PrimitiveConstructorSpec(
+            nargs=1,
+            metavar="FILE",
+            instance_from_str=lambda given: read(Path(given[0])),
+            is_instance=lambda value: isinstance(value, tuple),
+            str_from_instance=lambda value: [f"{len(value)} numbers" if value else "none"],
         )
 
     return registry

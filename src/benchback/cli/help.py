@@ -21,6 +21,7 @@ agents
   play RUN           a video of a trained agent, mp4 or gif
   eject ALGORITHM    one standalone Python file to start a project from, with nothing of ours in it
   tune SPACE         search over any fields of a run, floats in one program; run it again to continue
+  discover           evolve PPO's objective, or hyper-parameters, over whole trainings; run it again to continue
   profile ALGORITHM  where an iteration's time goes: parts, cProfile, the framework's own trace
 
 what is there, and whether it is right
@@ -59,6 +60,7 @@ EXAMPLES = {
     "eject": "eject ppo --backend equinox --env gymnax/CartPole-v1 --out my_ppo.py",
     "play": "play runs/first --out video.mp4",
     "tune": "tune ppo --grid learning_rate=1e-4,3e-4 --seeds 3",
+    "discover": "discover --env gymnax/CartPole-v1 --agents 32 --generations 60 --num-iterations 20",
     "profile": "profile ppo --backend purejax --compare pytorch",
     "list": "list --json",
     "conform": "conform python:my_module.make",

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import chain
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from rich.console import Console
 from rich.markup import escape
@@ -76,6 +76,8 @@ def print_matrix(as_json: bool) -> None:
         where = ", ".join(registry.NETWORKS[name]) or "every backend"
         users = f", for {' and '.join(users)}" if (users := users_of(name)) else ""
         console.print(f"[b]network {name}[/b]  {where}{users}{origin(registry.NETWORKS, name)}", highlight=False)
+    for name, having in surrogates().items():
+        console.print(f"[b]surrogate {name}[/b]  {', '.join(having)}", highlight=False)
     for suite, names in envs.SUITES.items():
         more = f"  ... {envs.EXTERNAL[suite]}" if suite in envs.EXTERNAL else ""
         console.print(f"[b]{suite}/[/b]  " + "  ".join(names) + more, highlight=False)
@@ -139,7 +141,17 @@ def matrix() -> dict[str, Any]:
         {"kind": known.kind, "name": name, "reason": reason} for known in KINDS for name, reason in known.broken.items()
     ]
     found = {"algorithms": algorithms, "networks": networks, "environments": [*envs.ids(), *envs.plugins()]}
-    return found | {"broken": broken}
+    return found | {"surrogates": {name: {"algorithms": x} for name, x in surrogates().items()}, "broken": broken}
+
+
+def surrogates() -> dict[str, list[str]]:
+    """Surrogate objectives -> the algorithms that offer them."""
+    found: dict[str, list[str]] = {}
+    for algorithm in registry.ALGORITHMS.built_in:
+        field = registry.config(algorithm).__dataclass_fields__.get("surrogate")
+        for name in get_args(field.type) if field else ():
+            found.setdefault(name, []).append(algorithm)
+    return found
 
 
 def parity(arguments: list[str]) -> int:

@@ -101,6 +101,18 @@ class Math(Protocol):
         self, log_ratio: Float[Array, "B"], advantage: Float[Array, "B"], clip: Float[Array, ""]
     ) -> Float[Array, ""]: ...
 
+    def drift_surrogate(
+        self,
+        log_ratio: Float[Array, "B"],
+        advantage: Float[Array, "B"],
+        alpha: Float[Array, ""],
+        beta: Float[Array, ""],
+    ) -> Float[Array, ""]: ...
+
+    def learned_surrogate(
+        self, log_ratio: Float[Array, "B"], advantage: Float[Array, "B"], weights: Float[Array, "W"]
+    ) -> Float[Array, ""]: ...
+
     def clipped_value_loss(
         self,
         value: Float[Array, "B"],

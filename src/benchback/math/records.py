@@ -18,6 +18,13 @@ Count = Annotated[Any, "count"]
 Index = Annotated[Any, "index"]
 """Indices of replay rows: `[B]` for one minibatch; of any shape in JAX, where one program uses many minibatches."""
 
+DRIFT_FEATURES = 8
+"""Features of ratio and advantage that a learned drift is a function of."""
+WEIGHTS_PER_UNIT = DRIFT_FEATURES + 1
+"""Weights of a learned drift for each of its hidden units: one for each feature, and one of the output."""
+DRIFT_MARGIN = 1e-6
+"""A learned drift is zero where its network's output is below this."""
+
 
 class Bounds(NamedTuple):
     """Lower and upper bound of each action component."""

@@ -86,7 +86,7 @@ def phases_keep_apart(agent: Agent, backend: Backend) -> bool:
 def floats_are_data(agent: Agent, backend: Backend) -> bool:
     """With other float hyper-parameters it learns otherwise, and nothing is compiled for them."""
     usual = trained(agent, seed=1)
-    state = agent.init(agent.key(1), type(agent.hyper)(*(x / 2 for x in agent.hyper)))
+    state = agent.init(agent.key(1), type(agent.hyper)(*(x / 2 if np.size(x) else x for x in agent.hyper)))
     before = backend.compiles()
     for _ in range(2):
         state, _ = advance(agent, state)

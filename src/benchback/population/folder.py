@@ -16,7 +16,7 @@ import numpy as np
 import yaml
 
 from benchback.errors import InputError
-from benchback.population.spec import Members, Population
+from benchback.population.spec import Members, Population, Value
 from benchback.population.summary import RANKED_BY
 from benchback.training import checkpoint, run_dir
 from benchback.training.checkpoint import Checkpoint, CheckpointError, write_atomically
@@ -95,11 +95,15 @@ def open_population(path: Path) -> Stored:
     return Stored(folder, asked, members, stacked)
 
 
+def _value(x: Any) -> Value:
+    return tuple(map(float, x)) if isinstance(x, list) else float(x)
+
+
 def _read(path: Path) -> tuple[Population, Members]:
     try:
         given = yaml.load(path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         listed = given.pop("members")
-        values = {str(name): tuple(map(float, x)) for name, x in listed["values"].items()}
+        values = {str(name): tuple(map(_value, x)) for name, x in listed["values"].items()}
         return Population(**given), Members(tuple(map(int, listed["seed"])), values)
     except (yaml.YAMLError, OSError, *run_dir.STUMBLES) as error:
         raise InputError(f"{path}: damaged ({' '.join(str(error).split())[:100]}); use an earlier copy") from None

@@ -210,18 +210,18 @@ def _starting(agent: Agent, size: int) -> Callable[[Key[Array, "N"], Any], State
         return combine(jax.tree.map(lambda x: x[0], counters), members)
 
     def init(keys: Key[Array, "N"], hyper: Any) -> State:
-        return start_all(keys, jax.tree.map(lambda x: for_each(x, size), hyper))
+        return start_all(keys, jax.tree.map(lambda x, one: for_each(x, size, np.shape(one)), hyper, agent.hyper))
 
     return init
 
 
-def for_each(x: Any, size: int) -> Float[Array, "N"]:
-    """One number for each member."""
-    if jnp.shape(x) not in ((), (size,)):
+def for_each(x: Any, size: int, shape: tuple[int, ...] = ()) -> Float[Array, "N *S"]:
+    """One hyper-parameter for each member: a number, or an array of the given shape."""
+    if jnp.shape(x) not in (shape, (size, *shape)):
         raise InputError(
             f"a hyper-parameter of shape {jnp.shape(x)} does not fit {size} members; give one number or {size}"
         )
-    return jnp.broadcast_to(jnp.asarray(x, float), (size,))
+    return jnp.broadcast_to(jnp.asarray(x, float), (size, *shape))
 
 
 def _export(agent: Agent, size: int, state: State) -> Weights:

@@ -19,6 +19,8 @@ from benchback.population.ranges import Range, parse_range
 from benchback.training.run import Run
 
 Sampling = Literal["grid", "random", "sobol"]
+Value = float | tuple[float, ...]
+"""Of a field in which members differ: a number, or a vector as the weights of a learned drift are."""
 MOST_MEMBERS = 2**20
 KEEPS = re.compile(r"best|all|every:[1-9][0-9]{0,8}")
 
@@ -66,7 +68,7 @@ class Members:
     """The seed of each member, and its value of each varied field."""
 
     seed: tuple[int, ...]
-    values: Mapping[str, tuple[float, ...]]
+    values: Mapping[str, tuple[Value, ...]]
 
     def __post_init__(self) -> None:
         for name, given in self.values.items():
@@ -76,7 +78,7 @@ class Members:
     def __len__(self) -> int:
         return len(self.seed)
 
-    def point(self, index: int) -> dict[str, float]:
+    def point(self, index: int) -> dict[str, Value]:
         """The varied fields of one member."""
         return {name: values[index] for name, values in self.values.items()}
 
@@ -107,16 +109,16 @@ def kept(keep: str, size: int, best: int) -> list[int]:
     return list(range(0, size, 1 if keep == "all" else int(keep.removeprefix("every:"))))
 
 
-def parse_vary(given: Sequence[str]) -> dict[str, str]:
+def parse_vary(given: Sequence[str], flag: str = "--vary") -> dict[str, str]:
     """Field -> specification, of texts `FIELD=SPECIFICATION`."""
     found: dict[str, str] = {}
     for text in given:
         name, equals, specification = text.partition("=")
         name = name.strip().replace("-", "_")
         if not equals:
-            raise InputError(f"--vary {text[:80]} must be FIELD=VALUE,VALUE or FIELD=LOW..HIGH, e.g. gamma=0.9,0.99")
+            raise InputError(f"{flag} {text[:80]} must be FIELD=VALUE,VALUE or FIELD=LOW..HIGH, e.g. gamma=0.9,0.99")
         if name in found:
-            raise InputError(f"--vary {name[:60]} is given twice; list its values once: {name[:60]}=VALUE,VALUE")
+            raise InputError(f"{flag} {name[:60]} is given twice; list its values once: {name[:60]}=VALUE,VALUE")
         found[name] = specification
     return found
 
@@ -139,26 +141,26 @@ class Axis:
         return [self.source.at(share) for share in np.linspace(0.0, 1.0, self.count or 1).tolist()]
 
 
-def parse_axis(name: str, given: str) -> Axis:
+def parse_axis(name: str, given: str, flag: str = "--vary") -> Axis:
     """The range `LOW..HIGH` of a field, with its number of values in a grid if `:COUNT` is behind it."""
     counted = re.fullmatch(r"(.*\.\.[^:]*):(\d{1,7})", given)
     ends, count = (counted[1], int(counted[2])) if counted else (given, None)
     if count is not None and count < 2:
-        raise InputError(f"--vary {name}={given[:80]} must have at least 2 values; {name}=VALUE is a single one")
-    return Axis(parse_range(f"--vary {name}", ends), count)
+        raise InputError(f"{flag} {name}={given[:80]} must have at least 2 values; {name}=VALUE is a single one")
+    return Axis(parse_range(f"{flag} {name}", ends), count)
 
 
 def _axis(run: Run, name: str, given: str | Sequence[float | int]) -> Axis:
-    _check_float(run, name)
+    check_float(run, name)
     if isinstance(given, str) and ".." in given:
         return parse_axis(name, given)
     values = _numbers(name, given.split(",") if isinstance(given, str) else given)
     return Axis(values, len(values))
 
 
-def _check_float(run: Run, name: str) -> None:
+def check_float(run: Run, name: str, flag: str = "--vary") -> None:
     """Raise an InputError unless the field is a float that members can differ in."""
-    floats = run.config.hyper._fields
+    floats = [name for name, x in run.config.hyper._asdict().items() if not np.ndim(x)]
     if name in floats:
         return
     if name == "seed":
@@ -166,10 +168,10 @@ def _check_float(run: Run, name: str) -> None:
     known = {f.name for cls in (Run, type(run.config)) for f in fields(cls)} - {"config"}
     if name in known:
         raise InputError(
-            f"--vary {name}: it is part of the program, the same for all members; train a population for each value, "
+            f"{flag} {name}: it is part of the program, the same for all members; train a population for each value, "
             f"or vary one of {', '.join(floats)}"
         )
-    raise InputError(f"--vary {name[:60]}: not a field of a {run.algorithm} run; {hint(name, floats)}")
+    raise InputError(f"{flag} {name[:60]}: not a field of a {run.algorithm} run; {hint(name, floats)}")
 
 
 def _numbers(name: str, given: Sequence[Any]) -> tuple[float, ...]:

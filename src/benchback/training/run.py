@@ -119,7 +119,10 @@ class Run(Generic[Config]):
         flat = {"algorithm": self.algorithm} | flat | {"mode": self.compile_mode}
         if self.imports:  # left out otherwise, as in runs from before there were any: their cells keep their ids
             flat["imports"] = list(self.imports)
-        return flat | {name: list(x) if isinstance(x, tuple) else x for name, x in asdict(self.config).items()}
+        later = getattr(self.config, "later", ())
+        usual = {f.name: f.default for f in fields(self.config) if f.name in later}
+        own = {name: x for name, x in asdict(self.config).items() if name not in usual or x != usual[name]}
+        return flat | {name: list(x) if isinstance(x, tuple) else x for name, x in own.items()}
 
     @classmethod
     def from_dict(cls, flat: dict[str, Any]) -> "Run":
@@ -196,6 +199,8 @@ def _element(field: Field, value: Any) -> Any:
     kind = next((kind for kind in (int, float, str) if f"tuple[{kind.__name__}" in str(field.type)), object)
     if kind is int and type(value) is float and value.is_integer():
         return int(value)
+    if kind is float and type(value) is int:
+        return _float(field, value)
     if kind is not object and type(value) is not kind:
         raise InputError(f"{field.name}: {value!a:.80} must be of type {kind.__name__}")
     return value

@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from benchback.algorithms.fields import (
+    LARGEST,
+    MODEL_SIZES,
     Rows,
     check_batch,
     check_counts,
@@ -17,9 +19,11 @@ from benchback.algorithms.fields import (
     check_positive,
     check_shares,
     hidden_layers,
+    hyper_value,
 )
 from benchback.backends.towers import TOWERS
 from benchback.errors import InputError
+from benchback.math.records import WEIGHTS_PER_UNIT
 
 RECURRENT_SIZES = {"small": (128,), "medium": (256,), "large": (1024,)}
 """Width of a recurrent network by model: that of its encoder, its memory and the hidden layer of each head."""
@@ -39,6 +43,10 @@ class Hyper(NamedTuple):
     entropy_coefficient: Any
     value_coefficient: Any
     initial_log_std: Any
+    drift_alpha: Any
+    drift_beta: Any
+    objective: Any
+    """A vector: the weights of the learned drift; () where there is none."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +54,8 @@ class Config:
     """Proximal policy optimisation."""
 
     algorithm: ClassVar[str] = "ppo"
+    later: ClassVar[tuple[str, ...]] = ("surrogate", "drift_alpha", "drift_beta", "objective")
+    """Fields that runs from before them do not have: not written where they have their defaults."""
 
     num_envs: int = 32
     """Number of parallel environments."""
@@ -81,6 +91,15 @@ class Config:
     """Lambda of generalised advantage estimation."""
     clip: float = 0.2
     """Clipping range of the probability ratio, and of the value function if clip_value is on."""
+    surrogate: Literal["clip", "drift", "learned"] = "clip"
+    """What keeps the new policy near the old one: clip the ratio, the drift of discovered policy optimisation (DPO), or
+    a drift that is read from --objective."""
+    drift_alpha: float = 2.0
+    """Scale of DPO's drift where the advantage is not negative."""
+    drift_beta: float = 0.6
+    """Scale of DPO's drift where the advantage is negative."""
+    objective: tuple[float, ...] = ()
+    """Weights of the learned drift, from a file."""
     clip_value: bool = True
     """Use the clipped value loss."""
     entropy_coefficient: float = 0.01
@@ -112,11 +131,12 @@ class Config:
             )
         if self.recurrent:
             self._check_recurrent()
-        check_positive(self, ("learning_rate", "adam_epsilon", "max_grad_norm", "clip"))
+        check_positive(self, ("learning_rate", "adam_epsilon", "max_grad_norm", "clip", "drift_alpha", "drift_beta"))
         check_not_negative(self, ("entropy_coefficient", "value_coefficient"))
         check_shares(self, ("gamma", "gae_lambda"))
         check_decays(self, ("adam_beta1", "adam_beta2"))
         check_log_std(self)
+        _check_objective(self)
 
     def _check_recurrent(self) -> None:
         if len(self.hidden_sizes) > 1:
@@ -184,7 +204,21 @@ class Config:
     @property
     def hyper(self) -> Hyper:
         """The float hyper-parameters as a record."""
-        return Hyper(**{name: getattr(self, name) for name in Hyper._fields})
+        return Hyper(**{name: hyper_value(getattr(self, name)) for name in Hyper._fields})
+
+
+def _check_objective(config: Config) -> None:
+    if config.surrogate == "learned" and not config.objective:
+        raise InputError("surrogate=learned needs its weights; give --objective FILE, which benchback discover writes")
+    if config.surrogate != "learned" and config.objective:
+        raise InputError(
+            f"objective is not used by surrogate={config.surrogate}; use --surrogate learned, or leave it out"
+        )
+    if len(config.objective) % WEIGHTS_PER_UNIT or not all(abs(x) <= LARGEST for x in config.objective):
+        raise InputError(
+            f"objective has {len(config.objective)} numbers and must have finite ones, {WEIGHTS_PER_UNIT} for each "
+            "hidden unit; benchback discover writes such a file"
+        )
 
 
 def _nearest_divisor(number: int, wanted: int) -> int:

@@ -40,10 +40,15 @@ def ppo_loss(
     hyper: Hyper,
     config: Config,
 ) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
-    """Clipped surrogate + value_coefficient x value loss - entropy_coefficient x entropy, and metrics."""
+    """Surrogate + value_coefficient x value loss - entropy_coefficient x entropy, and metrics."""
     log_ratio = distribution.log_prob(policy_params, minibatch.action) - minibatch.log_prob
     advantage = math.standardise(minibatch.advantage)
-    policy_loss = math.clipped_surrogate(log_ratio, advantage, hyper.clip)
+    if config.surrogate == "clip":
+        policy_loss = math.clipped_surrogate(log_ratio, advantage, hyper.clip)
+    elif config.surrogate == "drift":
+        policy_loss = math.drift_surrogate(log_ratio, advantage, hyper.drift_alpha, hyper.drift_beta)
+    else:
+        policy_loss = math.learned_surrogate(log_ratio, advantage, hyper.objective)
     if config.clip_value:
         value_loss = math.clipped_value_loss(value, minibatch.value, minibatch.target, hyper.clip)
     else:

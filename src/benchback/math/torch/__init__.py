@@ -9,6 +9,8 @@ from benchback.math.torch.losses import (
     clip_fraction,
     clipped_surrogate,
     clipped_value_loss,
+    drift_surrogate,
+    learned_surrogate,
     standardise,
 )
 from benchback.math.torch.normalisers import no_moments, normalise, rescale, update_moments
@@ -35,6 +37,7 @@ __all__ = [
     "clipped_surrogate",
     "clipped_value_loss",
     "discounted_return",
+    "drift_surrogate",
     "empty_replay",
     "epsilon_greedy",
     "epsilon_noise",
@@ -43,6 +46,7 @@ __all__ = [
     "gather",
     "gaussian",
     "insert",
+    "learned_surrogate",
     "linear_anneal",
     "linear_ramp",
     "mean_where",

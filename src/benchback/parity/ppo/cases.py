@@ -36,6 +36,8 @@ BASE = Config(
     clip=0.1875,
     entropy_coefficient=2**-6,
     value_coefficient=0.5,
+    drift_alpha=1.5,
+    drift_beta=0.625,
 )
 """One minibatch per epoch."""
 
@@ -51,6 +53,16 @@ TINY = replace(BASE, num_envs=4, num_steps=4, num_epochs=2, num_minibatches=2, h
 NORMALISED = replace(BASE, normalise_obs=True, normalise_reward=True, initial_log_std=-0.5)
 NORMALISED_MINIBATCHES = replace(NORMALISED, num_steps=16, num_minibatches=2)
 """Normalised observations and rewards; tested with continuous actions."""
+
+DRIFT = replace(BASE, surrogate="drift")
+"""The drift of discovered policy optimisation."""
+
+LEARNED = replace(
+    BASE,
+    surrogate="learned",
+    objective=tuple(map(float, np.random.default_rng(9).normal(size=9 * 4).astype(np.float32))),
+)
+"""A drift by a network of four hidden units."""
 
 PROBE = Config(
     num_envs=8,
@@ -189,6 +201,23 @@ def single_steps(kind: Kind = "discrete", architecture: str = "mlp") -> list[Cas
     starts = [(weights, minibatch) for minibatch in data] + [(midway(weights, random), data[0])]
     configs = (BASE, PLAIN) if kind == "discrete" else (BASE,)
     return [Case(config, *start) for config in configs for start in starts]
+
+
+def steps_of_surrogate(config: Config) -> list[Case]:
+    """Minibatches near and far, with rows whose ratio is 1 and rows whose advantage is 0 once standardised."""
+    random = np.random.default_rng(4)
+    weights = network(random)
+    return [Case(config, weights, _with_edges(weights, make(weights, random))) for make in (near, far)]
+
+
+def _with_edges(weights: Weights, minibatch: Minibatch) -> Minibatch:
+    log_prob, advantage = minibatch.log_prob.copy(), minibatch.advantage.copy()
+    log_prob[:4] = rounded(oracle.log_prob(parameters(weights), minibatch.obs, minibatch.action)[:4])
+    # Whole numbers whose mean is a whole number: zero stays exactly zero in either precision.
+    advantage[:] = np.resize(np.array([3, -2, 0, 1, -4, 2], np.float32), ROWS)
+    advantage[-1] -= advantage.sum() % ROWS
+    advantage[:] = advantage - advantage.mean()
+    return minibatch._replace(log_prob=log_prob, advantage=advantage)
 
 
 def steps_of_one_program(architecture: str = "mlp") -> list[Case]:

@@ -38,7 +38,7 @@ def forward(subject: Subject) -> Iterator[Deviation]:
 
 
 def _boxes(subject: Subject) -> bool:
-    """Whether continuous actions and normalisation are tested at every level."""
+    """Whether continuous actions, normalisation and all surrogates are tested: not with each kind of network."""
     return subject.thorough and subject.network not in TOWERS
 
 
@@ -91,6 +91,15 @@ def one_step(subject: Subject) -> Iterator[Deviation]:
     found = (_one_step(subject, case, "discrete") for case in steps(architecture=subject.network))
     yield from worst(chain.from_iterable(found))
     yield from boxed(worst(d for case in boxes for d in _one_step(subject, case, "box")))
+    if _boxes(subject):
+        for config in (cases.DRIFT, cases.LEARNED):
+            yield from surrogate_steps(subject, config)
+
+
+def surrogate_steps(subject: Subject, config: Config) -> Iterator[Deviation]:
+    """The part of L1 with another surrogate than the clipped one; its quantities end in the surrogate's name."""
+    found = worst(d for case in cases.steps_of_surrogate(config) for d in _one_step(subject, case, "discrete"))
+    return ((f"{quantity}/{config.surrogate}", off) for quantity, off in found)
 
 
 def _one_step(subject: Subject, case: cases.Case, kind: cases.Kind) -> Iterator[Deviation]:

@@ -5,7 +5,7 @@ only data types from the rest of the project (configuration and records), no com
 arguments.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -84,14 +84,63 @@ def sampled(weights: Weights, obs: np.ndarray, noise: np.ndarray) -> np.ndarray:
 
 
 def surrogate(log_ratio: np.ndarray, advantage: np.ndarray, config: Config) -> tuple[float, np.ndarray]:
-    """-mean min(r A, clip(r) A) over the standardised A, and its derivative by log r."""
+    """-mean of the surrogate over the standardised A, and its derivative by log r."""
     advantage = (advantage - advantage.mean()) / (np.sqrt(((advantage - advantage.mean()) ** 2).mean()) + 1e-8)
+    gain, slope = SURROGATES[config.surrogate](log_ratio, advantage, config)
+    return -gain.mean(), -slope / len(log_ratio)
+
+
+Gain = tuple[np.ndarray, np.ndarray]
+"""What each sample contributes to the objective, and its derivative by log r."""
+
+
+def clipped_gain(log_ratio: np.ndarray, advantage: np.ndarray, config: Config) -> Gain:
+    """min(r A, clip(r) A)."""
     ratio = np.exp(log_ratio)
     free = ratio * advantage
     clipped = np.clip(ratio, 1 - config.clip, 1 + config.clip) * advantage
     # Zero where the clipped branch is smaller; where both are equal, that of the unclipped one.
-    slope = np.where(free <= clipped, -free, 0) / len(ratio)
-    return -np.minimum(free, clipped).mean(), slope
+    return np.minimum(free, clipped), np.where(free <= clipped, free, 0)
+
+
+def drift_gain(log_ratio: np.ndarray, advantage: np.ndarray, config: Config) -> Gain:
+    """r A - relu(u - a tanh(u / a)), whose second term is zero unless u > 0, with derivative u' tanh(u / a)^2."""
+    free = np.exp(log_ratio) * advantage
+    gain, slope = free.copy(), free.copy()
+    for i, a in enumerate(advantage):
+        u, by_log_ratio, scale = (
+            ((np.exp(log_ratio[i]) - 1) * a, np.exp(log_ratio[i]) * a, config.drift_alpha)
+            if a >= 0
+            else (log_ratio[i] * a, a, config.drift_beta)
+        )
+        if u > 0:
+            gain[i] -= u - scale * np.tanh(u / scale)
+            slope[i] -= by_log_ratio * np.tanh(u / scale) ** 2
+    return gain, slope
+
+
+def learned_gain(log_ratio: np.ndarray, advantage: np.ndarray, config: Config) -> Gain:
+    """r A - relu(sum_j v_j relu(sum_f x_f K_fj) - 1e-6), a hidden unit after the other."""
+    units = len(config.objective) // 9
+    table = np.reshape(config.objective, (9, units))
+    r, one = np.exp(log_ratio), np.ones_like(log_ratio)
+    plain = [(r - 1, r), ((r - 1) ** 2, 2 * (r - 1) * r), (log_ratio, one), (log_ratio**2, 2 * log_ratio)]
+    features = plain + [(x * advantage, slope * advantage) for x, slope in plain]
+    total, total_slope = np.full_like(r, -1e-6), np.zeros_like(r)
+    for j in range(units):
+        inner = sum(table[f, j] * x for f, (x, _) in enumerate(features))
+        inner_slope = sum(table[f, j] * slope for f, (_, slope) in enumerate(features))
+        total += table[8, j] * np.where(inner > 0, inner, 0)
+        total_slope += table[8, j] * np.where(inner > 0, inner_slope, 0)
+    far = total > 0
+    return r * advantage - np.where(far, total, 0), r * advantage - np.where(far, total_slope, 0)
+
+
+SURROGATES: Mapping[str, Callable[[np.ndarray, np.ndarray, Config], Gain]] = {
+    "clip": clipped_gain,
+    "drift": drift_gain,
+    "learned": learned_gain,
+}
 
 
 def value_loss(new: np.ndarray, minibatch: Minibatch, config: Config) -> tuple[float, np.ndarray]:

@@ -1,0 +1,6 @@
+"""Evolution over whole trainings: of a drift for PPO's objective, or of hyper-parameters.
+
+`genomes.py` says what evolves, `strategies.py` how (evosax), `fitness.py` trains a generation as one population in one
+program, `search.py` is the loop with its folder, `evaluation.py` the comparison on fresh seeds and other environments,
+`figures.py` and `page.py` what is drawn and written. Importing this package imports no framework.
+"""
