@@ -308,7 +308,7 @@ def test_plain_jax_differentiates_a_trunk_once() -> None:
     minibatch = ppo_cases.near(made.export(state), np.random.default_rng(0), network)
     sizes = layer_sizes(made.export(state), network, environment.observation_shape(network))
     counted: Any = jax.jit(made.learn).lower(state, jax.tree.map(jax.numpy.asarray, minibatch)).compile()
-    expected = sum(gradient_flops(len(minibatch.action), x, on_trunk=name != "trunk") for name, x in sizes.items())
+    expected = sum(gradient_flops(len(minibatch.action), x, follows=name != "trunk") for name, x in sizes.items())
     assert counted.cost_analysis()["flops"] < 1.5 * expected
 
 

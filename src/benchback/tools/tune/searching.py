@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import yaml
@@ -204,7 +204,8 @@ def _divisor(number: int, wanted: int) -> int:
 def _sources(space: Space, program: Program) -> dict[str, Range | Sequence[float]]:
     """Where each tuned float may lie: its range, or the values of its points."""
     ranges = {name: x for name, x in space.random.items() if isinstance(x, Range)}
-    return {name: ranges.get(name) or sorted(set(values)) for name, values in program.members.values.items()}
+    tuned = cast(Mapping[str, Sequence[float]], program.members.values)  # vectors are not tuned
+    return {name: ranges.get(name) or sorted(set(values)) for name, values in tuned.items()}
 
 
 def _rows(program: Program, folder: folders.PopulationDir, settings: Settings) -> list[Row]:
@@ -220,6 +221,7 @@ def _rows(program: Program, folder: folders.PopulationDir, settings: Settings) -
         judged = np.isfinite(now).any(axis=1)
         scores[judged], iterations[judged] = now[judged], end
     values = final_values(folder, program) if settings.method == "pbt" else program.members.values
+    values = cast(Mapping[str, Sequence[float]], values)
     return [
         {
             "point": point,
