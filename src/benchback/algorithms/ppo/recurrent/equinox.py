@@ -87,6 +87,7 @@ class RecurrentActorCritic(eqx.Module):
 
 
 def remember_next(carry: tuple[Any, Float[Array, "B H"]], seen: tuple[Any, Bool[Array, "B"]]) -> Any:
+    """One step of the scan over time: the next memory, and the one after this observation."""
     cell, memory = carry
     x, done = seen
     memory = jax.vmap(cell)(x, memory)

@@ -105,6 +105,7 @@ class Head(nn.Module):
 
 
 def remember_next(cell: nn.GRUCell, memory: Float[Array, "B H"], seen: tuple[Any, Bool[Array, "B"]]) -> Any:
+    """One step of the scan over time: the next memory, and the one after this observation."""
     x, done = seen
     memory, _ = cell(memory, x)
     return reset_where(done, memory), memory

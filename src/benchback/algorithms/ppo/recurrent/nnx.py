@@ -107,6 +107,7 @@ class RecurrentActorCritic(nnx.Module):
 # Tree mode (graph=False) suffices without shared references, and costs half when not compiled.
 @nnx.scan(graph=False, in_axes=(None, nnx.Carry, 0, 0), out_axes=(nnx.Carry, 0))
 def remember_steps(cell: GRU, memory: Any, x: Any, done: Any) -> Any:
+    """All steps: the next memory, and the one after every observation."""
     memory = cell(x, memory)
     return reset_where(done, memory), memory
 

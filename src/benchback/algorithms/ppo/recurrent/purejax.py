@@ -112,6 +112,7 @@ def remember_all(
 
 
 def remember_next(carry: tuple[Any, Float[Array, "B H"]], seen: tuple[Any, Bool[Array, "B"]]) -> Any:
+    """One step of the scan over time: the next memory, and the one after this observation."""
     cell, memory = carry
     x, done = seen
     memory = gru(cell, x, memory)
