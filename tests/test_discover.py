@@ -248,7 +248,7 @@ EVOLVE = ("--agents", "4", "--generations", "2", "--seeds", "1")
         (("--evolve", "gamma=0.9,0.99"), "--evolve gamma=0.9,0.99 must be a range, e.g."),
         (("--evolve", "gamma=0.9..2"), "gamma=2.0 must lie between 0 and 1"),
         (("--transfer", "gymnax/CartPole-v1"), "is evolved on; name an environment that is not"),
-        (("--backend", "pytorch"), "trains one agent at a time"),
+        (("--backend", "pytorch"), "has no program of several agents"),
         (("--objective", "missing.json"), "missing.json does not exist; benchback discover writes such a file"),
         (("--strategy", "luck"), "luck"),
     ],

@@ -212,11 +212,16 @@ def off_with_surrogate(backend: str, config: Config) -> set[str]:
     return {quantity for quantity, off in found if not off <= allowed[quantity.split("/")[0]]}
 
 
+@cache
+def off_without_mistake(backend: str, config: Config) -> set[str]:
+    return off_with_surrogate(backend, config)
+
+
 @pytest.mark.parametrize("backend", FAMILIES)
 @pytest.mark.parametrize("mistake", IN_SURROGATES)
 def test_mistake_in_a_surrogate_is_caught(mistake: str, backend: str, mutate: Callable[..., None]) -> None:
     config, wrong = IN_SURROGATES[mistake]
-    assert off_with_surrogate(backend, config) == set()
+    assert off_without_mistake(backend, config) == set()
     mutate(f"benchback.math.{FAMILIES[backend]}", f"{config.surrogate}_surrogate", wrong)
     assert f"gradient/{config.surrogate}" in off_with_surrogate(backend, config)
 

@@ -300,14 +300,14 @@ def from_weights(template: Any, weights: Weights, prefix: str) -> Any:
 def _inputs_first(name: str, x: np.ndarray) -> np.ndarray:
     """A parameter as canonical weight: `[in, out]` or `[height, width, in, out]`, and biases as vectors."""
     if x.ndim < 3:
-        return np.array(x.T)
+        return np.array(x.T) if name.endswith("/weight") else x
     return np.array(x.transpose(2, 3, 1, 0)) if name.endswith("/weight") else x.reshape(-1)
 
 
 def _outputs_first(name: str, x: np.ndarray, dimensions: int) -> np.ndarray:
     """The inverse of `_inputs_first`, for a parameter with so many dimensions."""
     if dimensions < 3:
-        return x.T
+        return x.T if name.endswith("/weight") else x
     return x.transpose(3, 2, 0, 1) if name.endswith("/weight") else x.reshape(-1, 1, 1)
 
 
