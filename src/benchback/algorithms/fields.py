@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import Field, fields
 from typing import Any, NamedTuple
 
-from benchback.backends.towers import TOWERS
 from benchback.errors import InputError
+from benchback.plugins.towers import TOWERS
 
 
 class Rows(NamedTuple):

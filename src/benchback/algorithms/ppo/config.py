@@ -18,8 +18,8 @@ from benchback.algorithms.fields import (
     check_shares,
     hidden_layers,
 )
-from benchback.backends.towers import TOWERS
 from benchback.errors import InputError
+from benchback.plugins.towers import TOWERS
 
 
 class Hyper(NamedTuple):
