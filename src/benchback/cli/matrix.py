@@ -74,7 +74,7 @@ def print_matrix(as_json: bool) -> None:
         )
     for name in registry.NETWORKS:
         where = ", ".join(registry.NETWORKS[name]) or "every backend"
-        users = "".join(f", {algorithm}" for algorithm in users_of(name))
+        users = f"; {', '.join(users_of(name))}" if users_of(name) else ""
         console.print(f"[b]network {name}[/b]  {where}{users}{origin(registry.NETWORKS, name)}", highlight=False)
     for suite, names in envs.SUITES.items():
         more = f"  ... {envs.EXTERNAL[suite]}" if suite in envs.EXTERNAL else ""
