@@ -135,7 +135,6 @@ def test_registry_equals_disk(algorithm: str) -> None:
         "nnx_layers",
         "torch_layers",
         "torch_state",
-        "towers",
         "xla",
         *registry.BACKENDS,
     }

@@ -14,7 +14,6 @@ from representatives import quickest, slow
 
 from benchback import registry
 from benchback.agent import Weights, network_of, start
-from benchback.backends.towers import MINATAR, NATURE, TOWERS
 from benchback.cli.matrix import matrix
 from benchback.errors import InputError
 from benchback.measure.cost import iteration_flops
@@ -26,6 +25,7 @@ from benchback.parity.dqn import cases as dqn_cases
 from benchback.parity.ppo import cases as ppo_cases
 from benchback.parity.subject import Subject, computing
 from benchback.parity.tolerance import tolerance
+from benchback.plugins.towers import MINATAR, NATURE, TOWERS
 from benchback.registry import BACKENDS
 from benchback.tools.play import film
 from benchback.training import transplantable
@@ -382,10 +382,10 @@ def trained(algorithm: str, backend: str, env: str, network: str) -> tuple[Run, 
 
 @pytest.mark.parametrize(
     ("algorithm", "backend"),
-    [("dqn", "purejax"), *(pytest.param("ppo", name, marks=pytest.mark.slow) for name in BACKENDS)],
+    [("dqn", "pytorch"), *(pytest.param("ppo", name, marks=pytest.mark.slow) for name in BACKENDS)],
 )
 def test_minatar_is_trained_with_a_convolutional_network(algorithm: str, backend: str) -> None:
-    _, weights = trained(algorithm, backend, BREAKOUT, "cnn")
+    _, weights = trained(algorithm, backend, "torch/Breakout-MinAtar" if backend == "pytorch" else BREAKOUT, "cnn")
     assert weights["critic/0/kernel"].shape == (3, 3, 4, 16)
     assert weights["critic/1/kernel"].shape == (1024, 128)
     assert all(np.isfinite(x).all() for x in weights.values())

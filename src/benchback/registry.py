@@ -14,9 +14,9 @@ from typing import Any, Literal
 
 from benchback import envs, errors
 from benchback.agent import Agent, Backend, Gradients
-from benchback.backends.towers import TOWERS
 from benchback.errors import InputError, install
 from benchback.plugins import NETWORKS, Merged, absent
+from benchback.plugins.towers import TOWERS
 
 RECURRENT = ("gru",)
 """Networks with a memory; an algorithm that has them has an implementation for them in its package `recurrent`."""

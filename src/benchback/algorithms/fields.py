@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchback.backends.towers import TOWERS
 from benchback.errors import InputError
+from benchback.plugins.towers import TOWERS
 
 
 class Rows(NamedTuple):

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from benchback.backends.towers import TOWERS
 from benchback.measure.metrics import Turns
 from benchback.measure.record import Cell
+from benchback.plugins.towers import TOWERS
 from benchback.stats import Measured
 
 

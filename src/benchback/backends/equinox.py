@@ -14,9 +14,9 @@ from jaxtyping import Array, Float, Key, Shaped
 from benchback.agent import Agent, Backend, Gradients, Weights, compiled
 from benchback.backends import xla
 from benchback.backends.kernel_gradients import row_product
-from benchback.backends.towers import MINATAR, NATURE, Tower
 from benchback.math.jax import gaussian
 from benchback.plugins import Networks
+from benchback.plugins.towers import MINATAR, NATURE, Tower
 
 
 def filter_jit(agent: Agent) -> Agent:

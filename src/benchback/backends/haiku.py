@@ -12,9 +12,9 @@ from jaxtyping import Array, Float, Shaped
 from benchback.agent import Gradients, Weights
 from benchback.backends import xla
 from benchback.backends.kernel_gradients import product
-from benchback.backends.towers import MINATAR, NATURE, Tower
 from benchback.math.jax import gaussian
 from benchback.plugins import Networks
+from benchback.plugins.towers import MINATAR, NATURE, Tower
 
 backend = xla.BACKEND
 

@@ -9,9 +9,9 @@ from jaxtyping import Array, Float, Shaped
 from benchback.agent import Gradients
 from benchback.backends import xla
 from benchback.backends.kernel_gradients import DOT_GENERAL
-from benchback.backends.towers import MINATAR, NATURE, Tower
 from benchback.math.jax import gaussian
 from benchback.plugins import Networks
+from benchback.plugins.towers import MINATAR, NATURE, Tower
 
 backend = xla.BACKEND
 LAYOUT = xla.TREE

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Shaped
 
 from benchback.agent import Gradients
 from benchback.backends.kernel_gradients import DOT_GENERAL
-from benchback.backends.towers import MINATAR, NATURE, Tower
+from benchback.plugins.towers import MINATAR, NATURE, Tower
 
 
 class MLP(nnx.Module):

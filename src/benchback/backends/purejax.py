@@ -12,9 +12,9 @@ from jaxtyping import Array, Float, Key, Shaped
 from benchback.agent import Gradients
 from benchback.backends import xla
 from benchback.backends.kernel_gradients import product
-from benchback.backends.towers import MINATAR, NATURE, Convolution, Tower
 from benchback.math.jax import gaussian
 from benchback.plugins import Networks
+from benchback.plugins.towers import MINATAR, NATURE, Convolution, Tower
 
 backend = xla.BACKEND
 LAYOUT = xla.TREE

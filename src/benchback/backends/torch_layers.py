@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from benchback.backends.towers import MINATAR, NATURE, Tower
+from benchback.plugins.towers import MINATAR, NATURE, Tower
 
 ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU}
 

@@ -74,7 +74,7 @@ def print_matrix(as_json: bool) -> None:
         )
     for name in registry.NETWORKS:
         where = ", ".join(registry.NETWORKS[name]) or "every backend"
-        users = f", for {' and '.join(users)}" if (users := users_of(name)) else ""
+        users = f"; {', '.join(users_of(name))}" if users_of(name) else ""
         console.print(f"[b]network {name}[/b]  {where}{users}{origin(registry.NETWORKS, name)}", highlight=False)
     for name, having in surrogates().items():
         console.print(f"[b]surrogate {name}[/b]  {', '.join(having)}", highlight=False)

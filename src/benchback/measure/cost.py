@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from benchback import registry
-from benchback.backends.towers import TOWERS
 from benchback.envs.ids import split
 from benchback.measure.record import Cell
 from benchback.measure.study import Study
+from benchback.plugins.towers import TOWERS
 from benchback.stats.relay import FEWEST_ROUNDS
 from benchback.training.run import AlgorithmConfig, Run
 

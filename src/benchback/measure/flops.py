@@ -10,7 +10,7 @@ from typing import Any
 
 from benchback.agent import Weights, networks
 from benchback.algorithms.fields import Rows
-from benchback.backends.towers import TOWERS
+from benchback.plugins.towers import TOWERS
 
 Sizes = Sequence[Sequence[int]]
 """Inputs and outputs of each of a network's layers, the first one first."""

@@ -7,8 +7,8 @@ import numpy as np
 
 from benchback.agent import Weights
 from benchback.algorithms.onpolicy import Transition
-from benchback.backends.towers import TOWERS
 from benchback.parity.environment import OBSERVATION_SIZE, observation_shape
+from benchback.plugins.towers import TOWERS
 
 
 def rounded(x: np.ndarray) -> np.ndarray:

@@ -14,6 +14,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar
 
 from benchback.errors import InputError
+from benchback.plugins.towers import TOWERS
 
 BUILT_IN = "benchback"
 """Origin of everything that is no plug-in, and the first part of the groups of entry points."""
@@ -99,7 +100,7 @@ def _distribution(entry: EntryPoint) -> str:
     return f"{entry.dist.name} {entry.dist.version}" if entry.dist else entry.module
 
 
-BUILT_IN_NETWORKS = ("mlp", "cnn", "nature_cnn", "shared_cnn", "shared_nature_cnn", "gru")
+BUILT_IN_NETWORKS = ("mlp", *TOWERS, "gru")
 NETWORKS: Merged[Mapping[str, str]] = Merged("network", Mapping, {name: {} for name in BUILT_IN_NETWORKS})
 """Name -> backend -> module that has the network; the built-in ones are in the backends themselves."""
 

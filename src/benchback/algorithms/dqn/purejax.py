@@ -36,10 +36,10 @@ from benchback.algorithms.offpolicy import Transition, nan_metrics, to_experienc
 from benchback.backends import xla
 from benchback.backends.kernel_gradients import Gradients
 from benchback.backends.purejax import LAYOUT, Layers, cnn, init_cnn, init_mlp, mlp
-from benchback.backends.towers import MINATAR, NATURE, Tower
 from benchback.envs.interface import Env, EnvState
 from benchback.math import jax as math
 from benchback.plugins import Networks
+from benchback.plugins.towers import MINATAR, NATURE, Tower
 
 
 class QNetwork(NamedTuple):

@@ -21,9 +21,9 @@ from benchback.algorithms.fields import (
     hidden_layers,
     hyper_value,
 )
-from benchback.backends.towers import TOWERS
 from benchback.errors import InputError
 from benchback.math.records import WEIGHTS_PER_UNIT
+from benchback.plugins.towers import TOWERS
 
 RECURRENT_SIZES = {"small": (128,), "medium": (256,), "large": (1024,)}
 """Width of a recurrent network by model: that of its encoder, its memory and the hidden layer of each head."""

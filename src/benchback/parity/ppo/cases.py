@@ -13,11 +13,11 @@ from benchback.agent import Weights
 from benchback.algorithms.onpolicy import Transition
 from benchback.algorithms.ppo.config import Config
 from benchback.algorithms.ppo.loss import Minibatch
-from benchback.backends.towers import TOWERS
 from benchback.parity.cases import ends_of_episodes, exact, layers, on_policy_rollout, random_kernels, rounded
 from benchback.parity.environment import ACTION_SIZE, NUM_ACTIONS, observations
 from benchback.parity.oracle import fresh_adam, parameters
 from benchback.parity.ppo import oracle
+from benchback.plugins.towers import TOWERS
 
 BASE = Config(
     num_envs=8,

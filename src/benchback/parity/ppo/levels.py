@@ -12,7 +12,6 @@ import numpy as np
 
 from benchback.agent import Weights, start
 from benchback.algorithms.ppo.config import Config
-from benchback.backends.towers import TOWERS
 from benchback.parity import deviation, environment
 from benchback.parity.deviation import Deviation, worst
 from benchback.parity.draws import env_noise, gumbel, minibatch_rows, normal, sources
@@ -23,6 +22,7 @@ from benchback.parity.iterations import Course, Iteration, iterations
 from benchback.parity.oracle import parameters, unscaled_kernels
 from benchback.parity.ppo import cases, oracle
 from benchback.parity.subject import Subject
+from benchback.plugins.towers import TOWERS
 
 SEED = 7
 REFERENCE = "purejax"

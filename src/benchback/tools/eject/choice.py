@@ -5,8 +5,8 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from benchback import registry
-from benchback.backends.towers import TOWERS
 from benchback.errors import InputError
+from benchback.plugins.towers import TOWERS
 from benchback.tools.eject.fold import constant
 from benchback.tools.eject.knowledge import Facts
 from benchback.tools.eject.link import Program, module_path, symbol_of

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from benchback import registry
 from benchback.agent import Agent, Backend, Weights, start
-from benchback.backends.towers import TOWERS
 from benchback.envs.interface import Env
 from benchback.errors import InputError
+from benchback.plugins.towers import TOWERS
 from benchback.tools.profile.plan import ProfilePlan
 from benchback.tools.profile.timing import Steady, seconds
 from benchback.training.run import Run, environment
