@@ -22,7 +22,9 @@ from benchback.tools.eject.values import (
 )
 
 STRING_METHODS = ("endswith", "startswith", "removeprefix", "removesuffix")
-FOLLOWED = ("isinstance", "hasattr", "getattr", "replace", "cast", "torch.compile", "nnx.Variable")
+PLAIN_BASES = ("NamedTuple", "optax.GradientTransformationExtraArgs")
+"""Classes of libraries that do not call what their instances contain."""
+FOLLOWED = ("isinstance", "hasattr", "getattr", "replace", "cast", "torch.compile", "jnp.dtype", "nnx.Variable")
 """Functions of libraries whose result is known if their arguments are."""
 
 
@@ -108,7 +110,7 @@ class Calls(Knowledge):
         bases = self.program.definitions[symbol].node.bases
         for name, value in values.items():
             self.store(symbol, name, value)
-            if any(ast.unparse(base) != "NamedTuple" for base in bases):
+            if any(ast.unparse(base) not in PLAIN_BASES for base in bases):
                 self.escape(value)  # a library may call it by the rules of its own class
         self.constructions.append((node, symbol))
         return Instance(symbol, tuple(values.items()))
@@ -171,6 +173,8 @@ class Calls(Knowledge):
                 return value
             case "torch.compile", [Function() as function]:
                 return function
+            case "jnp.dtype", [Const(str() as name)]:
+                return Library(f"jnp.{name}")
             case "nnx.Variable", [value]:
                 return UNSEEN if isinstance(value, Unseen) else Boxed(value)
             case "jax.lax.cond", [_, Function() as yes, Function() as no, *operands]:

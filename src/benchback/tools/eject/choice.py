@@ -8,7 +8,7 @@ from benchback import registry
 from benchback.errors import InputError
 from benchback.tools.eject.fold import constant
 from benchback.tools.eject.knowledge import Facts
-from benchback.tools.eject.link import Program, module_path, symbol_of
+from benchback.tools.eject.link import Definition, Program, module_path, symbol_of
 from benchback.tools.eject.source import clone
 from benchback.tools.eject.values import Const, Live
 from benchback.training.run import Run
@@ -53,6 +53,7 @@ class Choice:
             "benchback.errors.InputError": "builtins.ValueError",
             "benchback.agent.Agent": f"{loop}.Agent",
             "benchback.algorithms.ppo.config.Config": f"{algorithm}.config.Config",
+            "benchback.algorithms.ppo.config.Hyper": f"{algorithm}.config.Hyper",
             f"{PARTS}.gymnax_{framework}.environment": f"{PARTS}.{self.suite}_{framework}.environment",
             "benchback.envs.gymnasium._made": f"{PARTS}.made.made",
             "benchback.envs.any_member.any_member": f"{PARTS}.single.only_member",
@@ -103,6 +104,11 @@ class Choice:
         """The symbol of the Config class."""
         return symbol_of(f"benchback.algorithms.{self.run.algorithm}.config", "Config")
 
+    @property
+    def hyper_symbol(self) -> str:
+        """The symbol of the record of float hyper-parameters."""
+        return symbol_of(f"benchback.algorithms.{self.run.algorithm}.config", "Hyper")
+
     def facts(self) -> Facts:
         """What is known from the outside: switches of the config, spaces of the environment, what torch compiles."""
         config = self.run.config
@@ -135,6 +141,7 @@ class Choice:
                 definition.node.value = ast.Constant(self.run.seed)
             elif symbol == self.config_symbol:
                 self._put_defaults(definition.node)
+                _give_floats(definition.node, program.definitions[self.hyper_symbol])
 
     def _put_defaults(self, node: ast.ClassDef) -> None:
         config: Any = self.run.config
@@ -151,6 +158,32 @@ class Choice:
                 x.value = ast.parse(repr(value), mode="eval").body
             if x.target.id == sizes:
                 node.body[place + 1] = clone(hidden.body[0])
+
+
+def _give_floats(config: ast.ClassDef, record: Definition) -> None:
+    """Move floats from the Config to the record of them that a State contains: the file needs them only once."""
+    described, hyper = _described(config.body), record.node
+    for place, x in reversed(list(enumerate(hyper.body))):
+        if isinstance(x, ast.AnnAssign):
+            field, *said = described.pop(ast.unparse(x.target))
+            x.value = field.value
+            hyper.body[place : place + 1] = [x, *said]
+            config.body = [y for y in config.body if y is not field and y not in said]
+    place = max(i for i, x in enumerate(config.body) if isinstance(x, ast.AnnAssign)) + 2
+    config.body = [x for x in config.body if not (isinstance(x, ast.FunctionDef) and x.name == "hyper")]
+    config.body[place:place] = ast.parse(f"hyper: {record.symbol} = {record.symbol}()").body
+
+
+def _described(body: list[ast.stmt]) -> dict[str, list[Any]]:
+    """Fields of a class by name, each with the string that describes it."""
+    found: dict[str, list[Any]] = {}
+    last: list[Any] = []
+    for x in body:
+        if isinstance(x, ast.AnnAssign):
+            last = found[ast.unparse(x.target)] = [x]
+        elif isinstance(x, ast.Expr):
+            last.append(x)
+    return found
 
 
 def choose(run: Run) -> Choice:

@@ -3,9 +3,9 @@
 import ast
 from typing import Any
 
-from benchback.tools.eject.link import Program, Scoped, symbol_of
+from benchback.tools.eject.link import Program, Scoped, bound_names, symbol_of
 from benchback.tools.eject.source import clone, hand_over_comments
-from benchback.tools.eject.values import Cell, Class, Const, Function, Instance, Items, Module, Table, truth
+from benchback.tools.eject.values import Cell, Class, Const, Function, Instance, Items, Library, Module, Table, truth
 
 
 def constant(value: Any) -> ast.expr:
@@ -32,6 +32,16 @@ def simple(node: ast.expr) -> bool:
         case ast.Compare(left=left, comparators=others):
             return all(map(simple, (left, *others)))
     return False
+
+
+class Substitution(ast.NodeTransformer):
+    """Puts arguments in the place of parameters."""
+
+    def __init__(self, given: dict[str, ast.expr]):
+        self.given = given
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return clone(self.given[node.id]) if node.id in self.given else node
 
 
 class Folding(Scoped):
@@ -61,7 +71,18 @@ class Folding(Scoped):
                 return ast.Name(symbol, ast.Load())
             case Module(name):
                 return ast.Name(symbol_of(name), ast.Load())
+            case Function(node=ast.FunctionDef(name=name) as known) if self._in_sight(known):
+                return ast.Name(name, ast.Load())
+            case Library(text) if text.split(".")[0] in self.program.imports and not self.is_local(text.split(".")[0]):
+                return ast.parse(text, mode="eval").body
         return None
+
+    def _in_sight(self, function: ast.FunctionDef) -> bool:
+        """Whether the name of a function inside another means it here."""
+        for around in reversed(self.functions):
+            if function.name in bound_names(around):
+                return isinstance(around, ast.FunctionDef) and function in around.body
+        return False
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         found = self._known(node)
@@ -71,7 +92,11 @@ class Folding(Scoped):
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         found = self._known(node)
+        if found is not None and isinstance(node.ctx, ast.Load) and ast.unparse(found) == ast.unparse(node):
+            return node
         if found is None or not isinstance(node.ctx, ast.Load):
+            if isinstance(node.ctx, ast.Load) and (result := self._computed(node)) is not None:
+                return self._put(result)
             owner = getattr(node.value, "known", None)
             if isinstance(owner, Instance) and (other := self._stands_for(owner.symbol, node.attr)):
                 self.changed, node.attr = True, other
@@ -86,6 +111,19 @@ class Folding(Scoped):
                 case ast.FunctionDef(body=[*_, ast.Return(value=ast.Attribute(value=ast.Name("self"), attr=field))]):
                     if x.name == name and x.decorator_list and len(x.body) <= 2:
                         return field
+        return None
+
+    def _computed(self, node: ast.Attribute) -> ast.expr | None:
+        """What a property computes of two fields, e.g. their product, written with the fields themselves."""
+        owner = getattr(node.value, "known", None)
+        if not isinstance(owner, Instance) or not isinstance(node.value, ast.Name):
+            return None
+        for x in self.program.definitions[owner.symbol].node.body:
+            match x:
+                case ast.FunctionDef(decorator_list=[ast.Name("property")], body=[*_, ast.Return(value=result)]):
+                    short = isinstance(result, ast.BinOp) and simple(result.left) and simple(result.right)
+                    if x.name == node.attr and len(x.body) <= 2 and short:
+                        return Substitution({"self": node.value}).visit(clone(result))
         return None
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
@@ -181,7 +219,7 @@ class Folding(Scoped):
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         known = getattr(node, "known", None)
-        if isinstance(known, Module) or (isinstance(known, Const) and known.value is not None):
+        if isinstance(known, Module | Library) or (isinstance(known, Const) and known.value is not None):
             found = self._known(node)
             assert found is not None
             return self._put(found)

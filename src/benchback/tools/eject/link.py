@@ -107,6 +107,17 @@ def _without_class_variables(node: Any) -> Any:
     return _OfClass(named).visit(node)
 
 
+def _summarised(node: Any) -> Any:
+    """The definition with descriptions of one line: who wants to know more reads the code below them."""
+    for x in ast.walk(node):
+        if isinstance(x, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(x):
+            said: Any = x.body[0]
+            summary = " ".join((ast.get_docstring(x) or "").partition("\n\n")[0].split())
+            said.value = ast.Constant(summary)
+            said.value.raw = f'"""{summary}"""'
+    return node
+
+
 class _OfClass(ast.NodeTransformer):
     """Puts what a class variable names in the place of `self.variable`."""
 
@@ -234,7 +245,7 @@ class Linker:
     def _define(self, module: str, name: str, node: Any) -> str:
         symbol = symbol_of(module, name)
         if symbol not in self.program.definitions:
-            node = _without_class_variables(_written_out(_plain_table(node)))
+            node = _summarised(_without_class_variables(_written_out(_plain_table(node))))
             definition = Definition(symbol, module, name, node, list(getattr(node, "riders", ())))
             self.program.definitions[symbol] = definition
             self.waiting.append(definition)
@@ -377,6 +388,12 @@ class _Renaming(Scoped):
             if self.linker.alias_of(self.module, node.value.id) is not None:
                 return self.visit(node.slice)
         self.generic_visit(node)
+        return node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
+        # A field of a class may have the name of a function of the module; it is not that function.
+        node.annotation = self.visit(node.annotation)
+        node.value = node.value and self.visit(node.value)
         return node
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:

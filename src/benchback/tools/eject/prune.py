@@ -8,12 +8,12 @@ from benchback.tools.eject.analysis import Analysis
 from benchback.tools.eject.fold import simple
 from benchback.tools.eject.knowledge import Site, parameters
 from benchback.tools.eject.link import Program
-from benchback.tools.eject.values import Const, Module
+from benchback.tools.eject.values import Class, Const, Instance, Library, Module
 
 PURE_CALLS = ("time.perf_counter", "eqx.field", "nnx.Variable", "jax.lax.cond")
 """Calls of libraries that may be left out if nobody needs their result."""
-RECORDS = ("__Functions",)
-"""Records of this package, likewise."""
+OF_ARRAYS = ("dtype", "shape", "ndim", "device")
+"""Attributes that only arrays are asked for, where it is not known of what they are."""
 
 
 def removable(node: ast.expr) -> bool:
@@ -22,7 +22,7 @@ def removable(node: ast.expr) -> bool:
         return True
     match node:
         case ast.Call(func=func, args=args, keywords=keywords):
-            pure = ast.unparse(func).startswith(("jnp.", *PURE_CALLS)) or ast.unparse(func).endswith(RECORDS)
+            pure = ast.unparse(func).startswith(("jnp.", *PURE_CALLS)) or isinstance(getattr(func, "known", None), Class)
             if isinstance(func, ast.Attribute) and func.attr == "any":  # of an array
                 pure = removable(func.value)
             return pure and all(map(removable, (*args, *(x.value for x in keywords))))
@@ -57,6 +57,7 @@ class Parameters:
         self._agree(unread)
         self._take_out(unread)
         named = [self._name_the_rest(function) for function in unread]
+        named += [_name_the_keywords(function) for function in unread]
         return any(unread.values()) or any(named)
 
     def _may_change(self, function: Any) -> bool:
@@ -154,6 +155,35 @@ class Parameters:
         return [f"{rest}{i}" for i in range(number)]
 
 
+def _name_the_keywords(function: Any) -> bool:
+    """Give names to `**data` where it is only asked for some of them, `data["name"]`; whether it was done."""
+    if not function.args.kwarg:
+        return False
+    rest = function.args.kwarg.arg
+    uses = [x for x in ast.walk(function) if isinstance(x, ast.Name) and x.id == rest]
+    asked = [x for x in ast.walk(function) if isinstance(x, ast.Subscript) and ast.unparse(x.value) == rest]
+    names = [x.slice.value for x in asked if isinstance(x.slice, ast.Constant)]
+    if len(names) < len(uses):
+        return False
+    function.args.kwarg = None
+    function.args.args += [ast.arg(name, _any()) for name in dict.fromkeys(names)]
+    _Asked(rest).visit(function)
+    return True
+
+
+class _Asked(ast.NodeTransformer):
+    """Puts `name` in the place of `data["name"]`."""
+
+    def __init__(self, rest: str):
+        self.rest = rest
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        self.generic_visit(node)
+        if isinstance(node.slice, ast.Constant) and ast.unparse(node.value) == self.rest:
+            return ast.Name(node.slice.value, ast.Load())
+        return node
+
+
 def _any() -> ast.expr:
     return ast.Name("Any", ast.Load())
 
@@ -184,7 +214,7 @@ class Fields:
     def __init__(self, analysis: Analysis):
         self.analysis = analysis
         self.definitions = [analysis.program.definitions[x] for x in analysis.reached]
-        self.read = {name for definition in self.definitions for name in names_read(definition.node)}
+        self.read = {x for definition in self.definitions for x in attributes_read(definition.node)}
         self.classes = [x for x in self.definitions if isinstance(x.node, ast.ClassDef)]
         self.copies: list[Any] = [x for d in self.definitions for x in ast.walk(d.node) if _is_copy(x)]
         self.stores: dict[str, list[tuple[Any, ast.expr | None]]] = {}
@@ -197,16 +227,21 @@ class Fields:
         found = False
         for definition in self.definitions:
             if isinstance(definition.node, ast.ClassDef):
-                found |= self._methods(definition.node)
+                found |= self._methods(definition.symbol, definition.node)
                 known = self.analysis.facts.fields.get(definition.symbol, {})
                 for name in self.analysis.declared(definition.symbol):
-                    unread = name in known or name not in self.read
+                    unread = name in known or not self._is_read(definition.symbol, name)
                     found |= unread and self._take_out(definition.symbol, definition.node, name)
         return found
 
-    def _methods(self, node: ast.ClassDef) -> bool:
+    def _is_read(self, symbol: str, name: str) -> bool:
+        return (symbol, name) in self.read or (None, name) in self.read
+
+    def _methods(self, symbol: str, node: ast.ClassDef) -> bool:
         def unread(x: ast.stmt) -> bool:
-            return isinstance(x, ast.FunctionDef) and x.name not in self.read and not _called_by_others(x.name)
+            if not isinstance(x, ast.FunctionDef) or _called_by_others(x.name):
+                return False
+            return not self._is_read(symbol, x.name)
 
         kept = [x for x in node.body if not unread(x)]
         found = len(kept) < len(node.body)
@@ -244,12 +279,21 @@ def _called_by_others(name: str) -> bool:
     return name.startswith("__") or name in ("setup", "forward")
 
 
-def names_read(node: Any) -> set[str]:
-    """Attributes that a definition reads, and strings in it that may be names of attributes."""
-    found = {x.attr for x in ast.walk(node) if isinstance(x, ast.Attribute) and isinstance(x.ctx, ast.Load)}
+def attributes_read(node: Any) -> set[tuple[str | None, str]]:
+    """(class, attribute) that a definition reads, None for a class that is not known.
+
+    A string in it may be the name of an attribute.
+    """
+    attributes = [x for x in ast.walk(node) if isinstance(x, ast.Attribute) and isinstance(x.ctx, ast.Load)]
+    owners = [getattr(x.value, "known", None) for x in attributes]
+    found = {
+        (owner.symbol if isinstance(owner, Instance) else None, x.attr)
+        for x, owner in zip(attributes, owners, strict=True)
+        if not isinstance(owner, Library) and not (x.attr in OF_ARRAYS and not isinstance(owner, Instance))
+    }
     said = {id(x.value) for x in ast.walk(node) if isinstance(x, ast.Expr)}
     constants = (x for x in ast.walk(node) if isinstance(x, ast.Constant) and id(x) not in said)
-    return found | {x.value for x in constants if isinstance(x.value, str)}
+    return found | {(None, x.value) for x in constants if isinstance(x.value, str)}
 
 
 def _can_drop_field(call: ast.Call, name: str, place: int | None) -> bool:

@@ -95,9 +95,16 @@ def _lines(statements: list[ast.stmt], indent: str) -> Iterator[str]:
             yield f"{indent}except {expression_text(handler.type)}{named}:"
             yield from _lines(handler.body, indent + "    ")
         for word, block in (("else", getattr(node, "orelse", ())), ("finally", getattr(node, "finalbody", ()))):
-            if block:
+            if isinstance(node, ast.If) and _is_elif(block):
+                first, *rest = _lines(block, indent)
+                yield from (f"{indent}el{first.strip()}", *rest)
+            elif block:
                 yield f"{indent}{word}:"
                 yield from _lines(block, indent + "    ")
+
+
+def _is_elif(block: Any) -> bool:
+    return len(block) == 1 and isinstance(block[0], ast.If) and not getattr(block[0], "comments", ())
 
 
 def _header(node: Any) -> str:

@@ -8,6 +8,7 @@ from benchback.tools.eject.fold import Folding
 from benchback.tools.eject.knowledge import Facts
 from benchback.tools.eject.link import Program
 from benchback.tools.eject.prune import Fields, Parameters, Unions, prune_definitions
+from benchback.tools.eject.splice import Splicing
 from benchback.tools.eject.tidy import Inlining, Tidying
 
 MEASURING = ("transfer_stats", "count_transfer")
@@ -18,7 +19,7 @@ def specialise(program: Program, entry: str, facts: Facts) -> None:
     """Reduce a linked program to what the entry needs, given the facts."""
     for definition in program.definitions.values():
         definition.node = _WithoutMeasuring().visit(definition.node)
-    while _step(program, entry, facts):
+    while _step(program, entry, facts) or _splice(program, entry, facts):
         pass
 
 
@@ -35,6 +36,13 @@ def _step(program: Program, entry: str, facts: Facts) -> bool:
         definition.node = tidying.visit(inlining.visit(definition.node))
     changed |= prune_definitions(program, entry)
     return changed or folding.changed or unions.changed or inlining.changed or tidying.changed
+
+
+def _splice(program: Program, entry: str, facts: Facts) -> bool:
+    splicing = Splicing(Analysis(program, entry, facts).run())
+    for definition in program.definitions.values():
+        definition.node = splicing.visit(definition.node)
+    return splicing.changed
 
 
 class _WithoutMeasuring(ast.NodeTransformer):

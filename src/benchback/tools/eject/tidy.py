@@ -5,7 +5,7 @@ from collections import Counter
 from typing import Any
 
 from benchback.tools.eject.analysis import Analysis
-from benchback.tools.eject.fold import simple
+from benchback.tools.eject.fold import Substitution, simple
 from benchback.tools.eject.prune import loaded, removable
 from benchback.tools.eject.source import clone, hand_over_comments
 
@@ -170,7 +170,7 @@ class Inlining(ast.NodeTransformer):
                 return node
             self.said += _first_line(function)
         self.changed = True
-        return _Substitution(given).visit(clone(result))
+        return Substitution(given).visit(clone(result))
 
     def visit(self, node: ast.AST) -> Any:
         """Visit a node; comments found while a simple statement is visited go above it."""
@@ -221,13 +221,3 @@ def _fits(result: ast.expr, given: dict[str, ast.expr]) -> bool:
     own |= {x.id for x in ast.walk(result) if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store)}
     names = set().union(*(loaded(x) for x in given.values()))
     return not own & names and all(simple(x) or uses[name] <= 1 for name, x in given.items())
-
-
-class _Substitution(ast.NodeTransformer):
-    """Puts arguments in the place of parameters."""
-
-    def __init__(self, given: dict[str, ast.expr]):
-        self.given = given
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return clone(self.given[node.id]) if node.id in self.given else node

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,40 +14,32 @@ from benchback.algorithms.ppo.linen import make
 from benchback.tools.eject.parts.compiling import jit as compiled
 from benchback.tools.eject.parts.gymnax_jax import environment
 
-
-class Agent(NamedTuple):
-    """The algorithm as compiled functions. They may overwrite the state they are given: use the one they return."""
-
-    init: Callable[..., Any]
-    """(key, hyper-parameters) -> state."""
-    rollout: Callable[..., tuple[Any, Any]]
-    """State -> state, batch; steps the environment."""
-    update: Callable[..., tuple[Any, dict[str, Any]]]
-    """(state, batch) -> state, metrics; learns."""
+Agent = tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]
+"""init: (key, hyper-parameters) -> state; rollout: state -> state, batch; update: state, batch -> state, metrics."""
 
 
 def agent(
     state_type: type, layout: Any, config: Any, env: Any, *, init: Any, rollout: Any, update: Any, learn: Any, act: Any
 ) -> Agent:
-    """The algorithm made of these functions, each compiled."""
-    return Agent(started(init), compiled(rollout, (0,)), compiled(update, (0,)))
+    """Each as one program; rollout and update may overwrite the state they are given."""
+    return started(init), compiled(rollout, (0,)), compiled(update, (0,))
 
 
 def started(init: Callable[..., Any]) -> Callable[..., Any]:
-    """The function as one program that runs once, so that LLVM's optimiser would not pay off."""
+    """The first program runs once, so that LLVM's optimiser would not pay off."""
     options = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
     return jax.jit(init, compiler_options=options)
 
 
 def train(config: Config, seed: int, resume: Path | None = None) -> Iterator[tuple[int, Any, dict[str, float]]]:
     """Iterations done, state and metrics, after each iteration."""
-    agent = make(config, environment(config.num_envs))
-    state, done = agent.init(jax.random.key(seed), config.hyper), 0
+    init, rollout, update = make(config, environment(config.num_envs))
+    state, done = init(jax.random.key(seed), config.hyper), 0
     if resume:
         state, done = load(resume, state)
     for iteration in range(done + 1, config.num_iterations + 1):
-        state, batch = agent.rollout(state)
-        state, metrics = agent.update(state, batch)
+        state, batch = rollout(state)
+        state, metrics = update(state, batch)
         yield iteration, state, {name: float(x) for name, x in jax.device_get(metrics).items()}
 
 
@@ -59,17 +51,17 @@ def save(path: Path, state: Any, iteration: int) -> None:
 def load(path: Path, state: Any) -> tuple[Any, int]:
     """A state like the given one with the arrays of a file, and the iterations that were done."""
     found = load_file(path)
-    data = [jnp.array(found.get(name, x)) for name, x in arrays(state).items()]
     leaves, structure = jax.tree.flatten(state)
-    filled = [jax.random.wrap_key_data(x) if is_key(leaf) else x for leaf, x in zip(leaves, data, strict=True)]
+    data = [jnp.array(found.get(name, x)) for name, x in arrays(state).items()]
+    filled = [x if x.dtype == leaf.dtype else jax.random.wrap_key_data(x) for leaf, x in zip(leaves, data, strict=True)]
     return jax.tree.unflatten(structure, filled), int(found["iteration"])
 
 
 def arrays(state: Any) -> dict[str, Any]:
     """The arrays of a state by their paths in it; of random keys, their raw data."""
     leaves = jax.tree_util.tree_leaves_with_path(state)
-    named = ((jax.tree_util.keystr(path, simple=True, separator="/"), x) for path, x in leaves)
-    return {name: jax.random.key_data(x) if is_key(x) else x for name, x in named}
+    named = {jax.tree_util.keystr(path, simple=True, separator="/"): x for path, x in leaves}
+    return {name: jax.random.key_data(x) if is_key(x) else x for name, x in named.items()}
 
 
 def is_key(x: Any) -> bool:

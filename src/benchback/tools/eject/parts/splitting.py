@@ -13,12 +13,12 @@ from benchback.tools.eject.parts.loop import Agent, started
 def agent(
     state_type: type, config: Any, env: Any, *, init: Any, rollout: Any, update: Any, learn: Any, act: Any
 ) -> Agent:
-    """The algorithm made of these functions, each compiled as a function of arrays."""
+    """Each as one program of arrays; rollout and update may overwrite the state they are given."""
 
     def init_arrays(key: Any, hyper: Any) -> Split:
         return _split(init(key, hyper))
 
-    return Agent(started(init_arrays), compiled(on_arrays(rollout), (0,)), compiled(on_arrays(update), (0,)))
+    return started(init_arrays), compiled(on_arrays(rollout), (0,)), compiled(on_arrays(update), (0,))
 
 
 def on_arrays(function: Callable[..., Any]) -> Callable[..., Any]:

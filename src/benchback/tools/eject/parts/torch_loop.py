@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -16,15 +16,8 @@ from benchback.tools.eject.parts.gymnax_torch import environment
 COMPILED = {"rollout_steps", "finish_rollout", "minibatch_step"}
 
 
-class Agent(NamedTuple):
-    """The algorithm as functions that update a state in place."""
-
-    init: Callable[..., Any]
-    """(generator, hyper-parameters) -> state."""
-    rollout: Callable[..., tuple[Any, Any]]
-    """State -> state, batch; steps the environment."""
-    update: Callable[..., tuple[Any, dict[str, Any]]]
-    """(state, batch) -> state, metrics; learns."""
+Agent = tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]
+"""init: (generator, hyper-parameters) -> state; rollout: state -> state, batch; update: state, batch -> state, metrics."""
 
 
 def agent(
@@ -41,7 +34,7 @@ def agent(
     towers: Any = None,
 ) -> Agent:
     """The algorithm made of these functions."""
-    return Agent(init, rollout, update)
+    return init, rollout, update
 
 
 def compiling(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -73,13 +66,13 @@ def train(config: Config, seed: int, resume: Path | None = None) -> Iterator[tup
     """Iterations done, state and metrics, after each iteration."""
     compile_gradients()
     env = environment(config.num_envs)
-    agent = make(config, env, compiling)
-    state, done = agent.init(env.random(seed), config.hyper), 0
+    init, rollout, update = make(config, env, compiling)
+    state, done = init(env.random(seed), config.hyper), 0
     if resume:
         done = load(resume, state)
     for iteration in range(done + 1, config.num_iterations + 1):
-        state, batch = agent.rollout(state)
-        state, metrics = agent.update(state, batch)
+        state, batch = rollout(state)
+        state, metrics = update(state, batch)
         yield iteration, state, {name: float(x) for name, x in metrics.items()}
 
 

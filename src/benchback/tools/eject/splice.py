@@ -1,0 +1,255 @@
+"""Splicing: the statements of a short function that is called once take the place of the call.
+
+Its description becomes a comment above them. What a function returns that only makes other functions, e.g. an optimiser
+as a record of two, is spliced whatever its length: then the record can go, and the functions are called by name.
+"""
+
+import ast
+from collections import Counter
+from typing import Any
+
+from benchback.tools.eject.analysis import Analysis
+from benchback.tools.eject.fold import Substitution, simple
+from benchback.tools.eject.knowledge import default_of, parameters
+from benchback.tools.eject.link import bound_names
+from benchback.tools.eject.prune import loaded
+from benchback.tools.eject.source import clone, text_of
+from benchback.tools.eject.values import Class
+
+PURE = ("jnp.", "jax.", "optax.")
+"""Beginnings of functions that only compute."""
+SHORT = 7
+"""Lines of a body that is spliced."""
+LONG = 60
+"""Lines of a function into which nothing more is spliced."""
+
+
+class Splicing(ast.NodeTransformer):
+    """Splices what is short into the functions that call it; `changed` tells whether there was anything."""
+
+    def __init__(self, analysis: Analysis):
+        definitions = analysis.program.definitions
+        self.analysis, self.changed = analysis, False
+        self.called = {id(site.call): site.function for site in analysis.sites if not site.first and not site.skipped}
+        self.symbols = {id(x.node): x.symbol for x in definitions.values()}
+        self.mentions = sum((loaded(x.node) for x in definitions.values()), Counter())
+        self.host: list[Any] = []
+        self.gone: set[int] = set()
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
+        if id(node) in self.gone:
+            return node
+        self.host.append(node)
+        node.body = self._spliced(node.body)
+        self.host.pop()
+        return node
+
+    def visit_Lambda(self, node: ast.Lambda) -> Any:
+        return node
+
+    def _spliced(self, block: list[ast.stmt]) -> list[ast.stmt]:
+        done: list[ast.stmt] = []
+        for place, statement in enumerate(block):
+            if isinstance(statement, ast.FunctionDef):
+                done.append(self.visit(statement))
+                continue
+            for name in ("body", "orelse"):
+                if isinstance(inner := getattr(statement, name, None), list):
+                    setattr(statement, name, self._spliced(inner))
+            over = _done_with(done, [statement, *block[place + 1 :]]) if block is self.host[-1].body else set()
+            done += self._before(statement, over)
+            done.append(statement)
+        return done
+
+    def _before(self, statement: ast.stmt, over: set[str]) -> list[ast.stmt]:
+        """Statements in the place of the first call of the statement that can be spliced; it gets their result."""
+        if not isinstance(statement, ast.Assign | ast.Return | ast.Expr) or statement.value is None:
+            return []
+        for call in _evaluated_first(statement.value):
+            function = self.called.get(id(call))
+            if function is not None and self._may_go(function):
+                body = _Body(function, call, self.host, _target(statement) | over).spliced()
+                if body is not None:
+                    self._put(statement, call, body[-1].value)
+                    self.gone.add(id(function))
+                    self.changed = True
+                    _describe(function, [*body[:-1], statement])
+                    return body[:-1]
+        return []
+
+    def _may_go(self, function: Any) -> bool:
+        if function in self.analysis.escaped or not isinstance(function, ast.FunctionDef) or function.decorator_list:
+            return False
+        if any(function is x for x in self.host) or id(function) in self.gone:
+            return False
+        symbol = self.symbols.get(id(function))
+        if not symbol and not any(function in x.body for x in self.host):
+            return False
+        mentions = self.mentions[symbol] if symbol else loaded(self.host[0])[function.name]
+        return mentions == 1 and _ends_once(function) and (self._short(function) or self._makes_functions(function))
+
+    def _short(self, function: ast.FunctionDef) -> bool:
+        lines = len(text_of(_statements(function)).splitlines())
+        return lines <= SHORT and len(text_of(self.host[-1].body).splitlines()) + lines <= LONG
+
+    def _makes_functions(self, function: ast.FunctionDef) -> bool:
+        """Whether it returns a record of its own functions, and only that."""
+        result = function.body[-1].value  # type: ignore[attr-defined]
+        if not isinstance(result, ast.Call) or not isinstance(getattr(result.func, "known", None), Class):
+            return False
+        own = {x.name for x in function.body if isinstance(x, ast.FunctionDef)}
+        return {ast.unparse(x) for x in result.args} <= own and not result.keywords
+
+    def _put(self, statement: Any, call: ast.Call, result: ast.expr) -> None:
+        statement.value = _Exchange(call, result).visit(statement.value)
+
+
+class _Exchange(ast.NodeTransformer):
+    """Puts one expression in the place of another."""
+
+    def __init__(self, old: ast.expr, new: ast.expr):
+        self.old, self.new = old, new
+
+    def visit(self, node: ast.AST) -> Any:
+        return self.new if node is self.old else self.generic_visit(node)
+
+
+class _Body:
+    """The body of a function with the arguments of a call in the place of its parameters."""
+
+    def __init__(self, function: ast.FunctionDef, call: ast.Call, host: list[Any], target: set[str]):
+        self.function, self.call, self.host, self.target = function, call, host, target
+
+    def spliced(self) -> list[Any] | None:
+        """The statements, the last of them a Return; None if names would be confused."""
+        given = self._given()
+        if given is None:
+            return None
+        body = clone(_statements(self.function))
+        own = _own(self.function)
+        inner = _bound_inside(self.function)
+        outside = self._names_outside()
+        stored = {name for name in given if name in _stored(body)}
+        free = set().union(*(loaded(x) for x in body)) - own
+        if free & set().union(*(bound_names(x) for x in self.host if not _contains(x, self.function))):
+            return None
+        if any((set(loaded(x)) | {name}) & inner for name, x in given.items()):
+            return None
+        uses = sum((loaded(x) for x in body), Counter())
+        kept = {n: x for n, x in given.items() if n in stored or not (simple(x) or (uses[n] <= 1 and len(body) == 1))}
+        kept = {name: x for name, x in kept.items() if ast.unparse(x) != name}
+        if any(not simple(x) or name in stored for name, x in given.items() if name in outside and name in kept):
+            return None
+        clashing = (own - set(given)) & outside - self.target | (own & self.target & _names(self.call))
+        functions = {x.name for x in body if isinstance(x, ast.FunctionDef)}
+        if clashing - functions or any(set(loaded(x)) & (own - set(given)) - clashing for x in given.values()):
+            return None
+        longer = {name: ast.Name(f"{self.function.name.strip('_')}_{name}", ast.Load()) for name in clashing}
+        for x in body:
+            if isinstance(x, ast.FunctionDef) and x.name in longer:
+                x.name = longer[x.name].id
+        replaced = Substitution({n: x for n, x in given.items() if n not in kept and ast.unparse(x) != n} | longer)
+        body = [replaced.visit(x) for x in body]
+        first = [ast.Assign([ast.Name(name, ast.Store())], x) for name, x in kept.items()]
+        return [*first, *body]
+
+    def _given(self) -> dict[str, ast.expr] | None:
+        function, call = self.function, self.call
+        if function.args.vararg or function.args.kwarg or any(isinstance(x, ast.Starred) for x in call.args):
+            return None
+        names = parameters(function)
+        given = dict(zip(names, call.args, strict=False)) | {x.arg or "": x.value for x in call.keywords}
+        for name in names:
+            if name not in given and (default := default_of(function, name)) is not None:
+                given[name] = default
+        return given if given.keys() == set(names) else None
+
+    def _names_outside(self) -> set[str]:
+        """Names that the function around the call has or mentions."""
+        within = set(map(id, ast.walk(self.function)))
+        nodes: list[Any] = [x for x in ast.walk(self.host[-1]) if id(x) not in within and x is not self.host[-1]]
+        named = (x.id if isinstance(x, ast.Name) else x.arg if isinstance(x, ast.arg) else None for x in nodes)
+        return {x for x in named if x} | {x.name for x in nodes if isinstance(x, ast.FunctionDef)}
+
+
+def _evaluated_first(node: ast.AST) -> list[ast.Call]:
+    """Calls in an expression before which nothing is computed that could matter."""
+    found: list[ast.Call] = []
+
+    def walk(x: Any) -> bool:
+        """Whether nothing in it matters to what comes after."""
+        if isinstance(x, ast.Lambda | ast.ListComp | ast.GeneratorExp | ast.DictComp | ast.SetComp):
+            return False
+        parts: list[Any] = [x.test] if isinstance(x, ast.IfExp) else x.values[:1] if isinstance(x, ast.BoolOp) else []
+        clean = all(map(walk, parts or ast.iter_child_nodes(x)))
+        if isinstance(x, ast.Call) and clean:
+            found.append(x)
+            return ast.unparse(x.func).startswith(PURE) or ast.unparse(x.func).endswith("._replace")
+        return clean and not parts
+
+    walk(node)
+    return found
+
+
+def _done_with(before: list[ast.stmt], after: list[ast.stmt]) -> set[str]:
+    """Names that earlier statements assign to and nothing reads later."""
+    held = {x for y in before for z in ast.walk(y) if isinstance(z, ast.Lambda | ast.FunctionDef) for x in _names(z)}
+    return _stored(before) - held - set().union(*map(_names, after))
+
+
+def _statements(function: ast.FunctionDef) -> list[Any]:
+    """The body without its description."""
+    said = isinstance(function.body[0], ast.Expr) and isinstance(function.body[0].value, ast.Constant)
+    return function.body[1:] if said else function.body
+
+
+def _ends_once(function: ast.FunctionDef) -> bool:
+    """Whether it returns at its end, only there, and is no generator."""
+    body = _statements(function)
+    if not body or not isinstance(body[-1], ast.Return) or body[-1].value is None:
+        return False
+    inner = [x for y in body[:-1] for x in _walk_here(y)]
+    return not any(isinstance(x, ast.Return | ast.Yield | ast.Raise | ast.Try | ast.With) for x in inner)
+
+
+def _walk_here(node: ast.AST) -> list[ast.AST]:
+    """All nodes but those in functions inside."""
+    if isinstance(node, ast.FunctionDef | ast.Lambda):
+        return []
+    return [node, *(x for child in ast.iter_child_nodes(node) for x in _walk_here(child))]
+
+
+def _own(function: ast.FunctionDef) -> set[str]:
+    return bound_names(function)
+
+
+def _stored(body: list[Any]) -> set[str]:
+    return {x.id for y in body for x in _walk_here(y) if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store)}
+
+
+def _bound_inside(function: ast.FunctionDef) -> set[str]:
+    """Names that functions, lambdas and comprehensions inside a function bind."""
+    inner = [x for x in ast.walk(function) if x is not function]
+    scopes = [x for x in inner if isinstance(x, ast.FunctionDef | ast.Lambda) or hasattr(x, "generators")]
+    return set().union(*map(bound_names, scopes))
+
+
+def _contains(node: ast.AST, other: ast.AST) -> bool:
+    return any(x is other for x in ast.walk(node))
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {x.id for x in ast.walk(node) if isinstance(x, ast.Name)}
+
+
+def _target(statement: ast.stmt) -> set[str]:
+    """Names that the statement assigns to."""
+    return {name for x in getattr(statement, "targets", ()) for name in _names(x)}
+
+
+def _describe(function: ast.FunctionDef, statements: list[Any]) -> None:
+    """Put the first line of a function's description above the statements."""
+    said = (ast.get_docstring(function) or "").partition("\n")[0].partition("; InputError")[0]
+    if said and statements:
+        first = statements[0]
+        first.comments = [*getattr(first, "comments", ()), f"# {said}" if said.endswith(".") else f"# {said}."]
