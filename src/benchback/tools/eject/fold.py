@@ -5,7 +5,19 @@ from typing import Any
 
 from benchback.tools.eject.link import Program, Scoped, bound_names, symbol_of
 from benchback.tools.eject.source import clone, hand_over_comments
-from benchback.tools.eject.values import Cell, Class, Const, Function, Instance, Items, Library, Module, Table, truth
+from benchback.tools.eject.values import (
+    Cell,
+    Class,
+    Const,
+    Function,
+    Instance,
+    Items,
+    Library,
+    Module,
+    Number,
+    Table,
+    truth,
+)
 
 
 def constant(value: Any) -> ast.expr:
@@ -67,6 +79,8 @@ class Folding(Scoped):
         match getattr(node, "known", None):
             case Const(value):
                 return constant(value)
+            case Number(literal) if isinstance(node, ast.Name) and node.id in self.program.definitions:
+                return clone(literal)
             case Function(symbol=str(symbol)) | Class(symbol):
                 return ast.Name(symbol, ast.Load())
             case Module(name):

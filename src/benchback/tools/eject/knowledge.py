@@ -1,7 +1,9 @@
 """What an analysis knows of a program, in tables that only grow."""
 
 import ast
+from collections import Counter
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from benchback.tools.eject.link import Program
@@ -15,6 +17,7 @@ from benchback.tools.eject.values import (
     Function,
     Instance,
     Items,
+    Number,
     Unknown,
     Unseen,
     join,
@@ -220,8 +223,21 @@ class Knowledge:
             value = self.see(node.value, {}, None) if node.value else TOP
             # A constant keeps its name where it has one, except for names of what is in the program anyway.
             keep = isinstance(value, Const) and not isinstance(value.value, str)
+            if isinstance(node.value, ast.Constant) and isinstance(node.value.value, int | float):
+                return self._number(symbol, node.value)
             self.globals[symbol] = TOP if keep else value
         return self.globals[symbol]
+
+    def _number(self, symbol: str, node: ast.Constant) -> Any:
+        """A named number that is mentioned once needs no name."""
+        self.globals[symbol] = Number(node) if self.mentions[symbol] == 1 else TOP
+        return self.globals[symbol]
+
+    @cached_property
+    def mentions(self) -> Counter[str]:
+        """How often each name is read in the program."""
+        nodes = [x for definition in self.program.definitions.values() for x in ast.walk(definition.node)]
+        return Counter(x.id for x in nodes if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Load))
 
     def symbol_value(self, symbol: str) -> Any:
         """The value of a top-level definition."""

@@ -39,10 +39,13 @@ def _step(program: Program, entry: str, facts: Facts) -> bool:
 
 
 def _splice(program: Program, entry: str, facts: Facts) -> bool:
-    splicing = Splicing(Analysis(program, entry, facts).run())
-    for definition in program.definitions.values():
-        definition.node = splicing.visit(definition.node)
-    return splicing.changed
+    for patient in (True, False):
+        splicing = Splicing(Analysis(program, entry, facts).run(), patient)
+        for definition in program.definitions.values():
+            definition.node = splicing.visit(definition.node)
+        if splicing.changed:
+            return True
+    return False
 
 
 class _WithoutMeasuring(ast.NodeTransformer):

@@ -18,30 +18,28 @@ from benchback.tools.eject.values import Class
 
 PURE = ("jnp.", "jax.", "optax.")
 """Beginnings of functions that only compute."""
-SHORT = 7
+SHORT = 10
 """Lines of a body that is spliced."""
-LONG = 60
+LONG = 40
 """Lines of a function into which nothing more is spliced."""
 
 
 class Splicing(ast.NodeTransformer):
     """Splices what is short into the functions that call it; `changed` tells whether there was anything."""
 
-    def __init__(self, analysis: Analysis):
-        definitions = analysis.program.definitions
-        self.analysis, self.changed = analysis, False
+    def __init__(self, analysis: Analysis, patient: bool):
+        """If `patient`, functions wait until what they call themselves has been spliced into them."""
+        self.analysis, self.patient, self.changed = analysis, patient, False
         self.called = {id(site.call): site.function for site in analysis.sites if not site.first and not site.skipped}
-        self.symbols = {id(x.node): x.symbol for x in definitions.values()}
-        self.mentions = sum((loaded(x.node) for x in definitions.values()), Counter())
+        self.symbols = {id(x.node): x.symbol for x in analysis.program.definitions.values()}
         self.host: list[Any] = []
         self.gone: set[int] = set()
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
-        if id(node) in self.gone:
-            return node
-        self.host.append(node)
-        node.body = self._spliced(node.body)
-        self.host.pop()
+        if id(node) not in self.gone:
+            self.host.append(node)
+            node.body = self._spliced(node.body)
+            self.host.pop()
         return node
 
     def visit_Lambda(self, node: ast.Lambda) -> Any:
@@ -56,52 +54,50 @@ class Splicing(ast.NodeTransformer):
             for name in ("body", "orelse"):
                 if isinstance(inner := getattr(statement, name, None), list):
                     setattr(statement, name, self._spliced(inner))
-            over = _done_with(done, [statement, *block[place + 1 :]]) if block is self.host[-1].body else set()
-            done += self._before(statement, over)
+            free = _done_with(done, [statement, *block[place + 1 :]]) if block is self.host[-1].body else set()
+            done += self._before(statement, free | _target(statement))
             done.append(statement)
         return done
 
-    def _before(self, statement: ast.stmt, over: set[str]) -> list[ast.stmt]:
+    def _before(self, statement: ast.stmt, free: set[str]) -> list[ast.stmt]:
         """Statements in the place of the first call of the statement that can be spliced; it gets their result."""
         if not isinstance(statement, ast.Assign | ast.Return | ast.Expr) or statement.value is None:
             return []
         for call in _evaluated_first(statement.value):
             function = self.called.get(id(call))
-            if function is not None and self._may_go(function):
-                body = _Body(function, call, self.host, _target(statement) | over).spliced()
+            tail = isinstance(statement, ast.Return) and call is statement.value
+            if function is not None and self._may_go(function) and self._fits(function, tail):
+                body = _Body(function, call, self.host, free).spliced()
                 if body is not None:
                     self._put(statement, call, body[-1].value)
                     self.gone.add(id(function))
-                    self.changed = True
                     _describe(function, [*body[:-1], statement])
                     return body[:-1]
         return []
 
-    def _may_go(self, function: Any) -> bool:
-        if function in self.analysis.escaped or not isinstance(function, ast.FunctionDef) or function.decorator_list:
-            return False
-        if any(function is x for x in self.host) or id(function) in self.gone:
-            return False
-        symbol = self.symbols.get(id(function))
-        if not symbol and not any(function in x.body for x in self.host):
-            return False
-        mentions = self.mentions[symbol] if symbol else loaded(self.host[0])[function.name]
-        return mentions == 1 and _ends_once(function) and (self._short(function) or self._makes_functions(function))
-
-    def _short(self, function: ast.FunctionDef) -> bool:
-        lines = len(text_of(_statements(function)).splitlines())
-        return lines <= SHORT and len(text_of(self.host[-1].body).splitlines()) + lines <= LONG
-
-    def _makes_functions(self, function: ast.FunctionDef) -> bool:
-        """Whether it returns a record of its own functions, and only that."""
-        result = function.body[-1].value  # type: ignore[attr-defined]
-        if not isinstance(result, ast.Call) or not isinstance(getattr(result.func, "known", None), Class):
-            return False
-        own = {x.name for x in function.body if isinstance(x, ast.FunctionDef)}
-        return {ast.unparse(x) for x in result.args} <= own and not result.keywords
-
     def _put(self, statement: Any, call: ast.Call, result: ast.expr) -> None:
         statement.value = _Exchange(call, result).visit(statement.value)
+        self.changed = True
+
+    def _may_go(self, function: Any) -> bool:
+        """Whether a function is called once, and its statements could stand elsewhere."""
+        if function in self.analysis.escaped or not isinstance(function, ast.FunctionDef) or function.decorator_list:
+            return False
+        if any(function is x for x in self.host) or id(function) in self.gone or not _ends_once(function):
+            return False
+        if symbol := self.symbols.get(id(function)):
+            return self.analysis.mentions[symbol] == 1
+        home = next((x for x in self.host if function in x.body), None)
+        return home is not None and loaded(home)[function.name] == 1
+
+    def _fits(self, function: ast.FunctionDef, tail: bool) -> bool:
+        if self.patient and any(self._may_go(self.called.get(id(x))) for x in ast.walk(function)):
+            return False
+        made = _functions_made(function)
+        if made and (tail or len(made) == len(function.body[-1].value.args)):  # type: ignore[attr-defined]
+            return True
+        lines, around = _height(_statements(function)), [x for x in self.host[-1].body if not _is_function(x)]
+        return not made and lines <= SHORT and _height(around) + lines <= LONG
 
 
 class _Exchange(ast.NodeTransformer):
@@ -136,7 +132,9 @@ class _Body:
         if any((set(loaded(x)) | {name}) & inner for name, x in given.items()):
             return None
         uses = sum((loaded(x) for x in body), Counter())
-        kept = {n: x for n, x in given.items() if n in stored or not (simple(x) or (uses[n] <= 1 and len(body) == 1))}
+        inside = {name for x in _scopes(self.function) for name in _names(x)}
+        alone = {n for n, x in given.items() if uses[n] <= 1 and (len(body) == 1 or _operation(x)) and n not in inside}
+        kept = {n: x for n, x in given.items() if n in stored or not (simple(x) or n in alone)}
         kept = {name: x for name, x in kept.items() if ast.unparse(x) != name}
         if any(not simple(x) or name in stored for name, x in given.items() if name in outside and name in kept):
             return None
@@ -165,30 +163,67 @@ class _Body:
         return given if given.keys() == set(names) else None
 
     def _names_outside(self) -> set[str]:
-        """Names that the function around the call has or mentions."""
-        within = set(map(id, ast.walk(self.function)))
-        nodes: list[Any] = [x for x in ast.walk(self.host[-1]) if id(x) not in within and x is not self.host[-1]]
-        named = (x.id if isinstance(x, ast.Name) else x.arg if isinstance(x, ast.arg) else None for x in nodes)
-        return {x for x in named if x} | {x.name for x in nodes if isinstance(x, ast.FunctionDef)}
+        """Names that mean something in the function around the call, functions inside it included."""
+        host = self.host[-1]
+        found = {x.arg for x in ast.walk(host.args) if isinstance(x, ast.arg)}
+        return found.union(*(_meant(x, self.function) for x in host.body)) - {"_"}
+
+
+def _meant(node: ast.AST, but: ast.AST) -> set[str]:
+    """Names mentioned in a node, without those that a function inside it binds for itself."""
+    if node is but:
+        return set()
+    own = bound_names(node) if _is_scope(node) else set()
+    found = {node.id} if isinstance(node, ast.Name) else set()
+    found = found.union(*(_meant(child, but) for child in ast.iter_child_nodes(node))) - own
+    return found | {node.name} if isinstance(node, ast.FunctionDef) else found
+
+
+def _is_scope(node: ast.AST) -> bool:
+    return isinstance(node, ast.FunctionDef | ast.Lambda) or hasattr(node, "generators")
+
+
+def _functions_made(function: ast.FunctionDef) -> list[str]:
+    """Functions inside a function of which it returns a record."""
+    result: Any = function.body[-1].value  # type: ignore[attr-defined]
+    if not isinstance(result, ast.Call) or not isinstance(getattr(result.func, "known", None), Class):
+        return []
+    own = {x.name for x in function.body if isinstance(x, ast.FunctionDef)}
+    return [name for x in result.args if (name := ast.unparse(x)) in own]
+
+
+def _height(statements: list[Any]) -> int:
+    """About as many lines as the statements take when they are formatted."""
+    return sum(1 + (len(line) - len(line.lstrip()) + len(line)) // 100 * 3 for line in text_of(statements).splitlines())
+
+
+def _is_function(node: ast.stmt) -> bool:
+    return isinstance(node, ast.FunctionDef)
 
 
 def _evaluated_first(node: ast.AST) -> list[ast.Call]:
     """Calls in an expression before which nothing is computed that could matter."""
     found: list[ast.Call] = []
 
-    def walk(x: Any) -> bool:
-        """Whether nothing in it matters to what comes after."""
-        if isinstance(x, ast.Lambda | ast.ListComp | ast.GeneratorExp | ast.DictComp | ast.SetComp):
+    def walk(x: Any, clean: bool) -> bool:
+        """Whether nothing so far matters to what comes after, given that it was so before."""
+        if _is_scope(x):
             return False
-        parts: list[Any] = [x.test] if isinstance(x, ast.IfExp) else x.values[:1] if isinstance(x, ast.BoolOp) else []
-        clean = all(map(walk, parts or ast.iter_child_nodes(x)))
+        sure: list[Any] = [x.test] if isinstance(x, ast.IfExp) else x.values[:1] if isinstance(x, ast.BoolOp) else []
+        after = clean
+        for child in sure or ast.iter_child_nodes(x):
+            after = walk(child, after)
         if isinstance(x, ast.Call) and clean:
             found.append(x)
-            return ast.unparse(x.func).startswith(PURE) or ast.unparse(x.func).endswith("._replace")
-        return clean and not parts
+        return after and not sure and (not isinstance(x, ast.Call) or _only_computes(x))
 
-    walk(node)
+    walk(node, True)
     return found
+
+
+def _only_computes(call: ast.Call) -> bool:
+    name = ast.unparse(call.func)
+    return name.startswith(PURE) or name.endswith("._replace") or name in ("int", "float", "len", "max", "tuple")
 
 
 def _done_with(before: list[ast.stmt], after: list[ast.stmt]) -> set[str]:
@@ -229,9 +264,18 @@ def _stored(body: list[Any]) -> set[str]:
 
 def _bound_inside(function: ast.FunctionDef) -> set[str]:
     """Names that functions, lambdas and comprehensions inside a function bind."""
+    return set().union(*map(bound_names, _scopes(function)))
+
+
+def _scopes(function: ast.FunctionDef) -> list[Any]:
+    """Functions, lambdas and comprehensions inside a function."""
     inner = [x for x in ast.walk(function) if x is not function]
-    scopes = [x for x in inner if isinstance(x, ast.FunctionDef | ast.Lambda) or hasattr(x, "generators")]
-    return set().union(*map(bound_names, scopes))
+    return [x for x in inner if _is_scope(x)]
+
+
+def _operation(node: ast.expr) -> bool:
+    """Whether an expression is one operation on things that are only named."""
+    return isinstance(node, ast.BinOp) and simple(node.left) and simple(node.right)
 
 
 def _contains(node: ast.AST, other: ast.AST) -> bool:

@@ -10,6 +10,10 @@ from benchback.tools.eject.prune import loaded, removable
 from benchback.tools.eject.source import clone, hand_over_comments
 
 
+BRIEF = 70
+"""Letters of an expression that takes the place of two calls."""
+
+
 class Tidying(ast.NodeTransformer):
     """Tidies a definition; `changed` tells whether there was anything to do."""
 
@@ -166,9 +170,10 @@ class Inlining(ast.NodeTransformer):
         if result is None or given is None:
             return node
         if not self._worth_it(result, given):
-            if self.mentions[self.top[id(function)]] > 1 or not _fits(result, given):
+            mentions = self.mentions[self.top[id(function)]]
+            if mentions > 2 or not _fits(result, given) or (mentions == 2 and not _brief(result, given)):
                 return node
-            self.said += _first_line(function)
+            self.said += _first_line(function) if mentions == 1 else []
         self.changed = True
         return Substitution(given).visit(clone(result))
 
@@ -193,6 +198,11 @@ class Inlining(ast.NodeTransformer):
         decided = {name for name, x in given.items() if isinstance(x, ast.Constant)}
         chosen = isinstance(result, ast.IfExp) and bool(decided & set(loaded(result.test)))
         return chosen and all(map(simple, given.values()))
+
+
+def _brief(result: ast.expr, given: dict[str, ast.expr]) -> bool:
+    plain = all(map(simple, given.values()))
+    return plain and len(ast.unparse(Substitution(given).visit(clone(result)))) <= BRIEF
 
 
 def _only_result(function: ast.FunctionDef) -> ast.expr | None:

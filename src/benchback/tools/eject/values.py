@@ -31,6 +31,13 @@ class Const:
         return hash((type(self.value), self.value))
 
 
+@dataclass(frozen=True, eq=False)
+class Number:
+    """A number with a name that is mentioned once."""
+
+    node: ast.Constant
+
+
 @dataclass(frozen=True)
 class Module:
     """A module of this package, passed as a value."""

@@ -15,7 +15,7 @@ from benchback.tools.eject.parts.compiling import jit as compiled
 from benchback.tools.eject.parts.gymnax_jax import environment
 
 Agent = tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]
-"""init: (key, hyper-parameters) -> state; rollout: state -> state, batch; update: state, batch -> state, metrics."""
+"""init, rollout and update."""
 
 
 def agent(

@@ -17,7 +17,7 @@ COMPILED = {"rollout_steps", "finish_rollout", "minibatch_step"}
 
 
 Agent = tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]
-"""init: (generator, hyper-parameters) -> state; rollout: state -> state, batch; update: state, batch -> state, metrics."""
+"""init, rollout and update."""
 
 
 def agent(
