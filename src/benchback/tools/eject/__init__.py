@@ -49,9 +49,7 @@ def header(run: Run, command: str, program: Program) -> str:
     return f'''"""{title}.
 
 Ejected from benchback {__version__} (Apache-2.0); the same seed gives the same numbers there and here:
-
     {command}
-
 Runs with {versions}.
 """'''
 

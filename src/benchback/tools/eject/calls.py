@@ -18,6 +18,7 @@ from benchback.tools.eject.values import (
     Live,
     Unknown,
     Unseen,
+    Wrapped,
     join,
 )
 
@@ -46,6 +47,10 @@ class Calls(Knowledge):
                 return UNSEEN
             case Function():
                 return self._call(node, callee.node, args, keywords)
+            case Wrapped():
+                for value in (*args, *keywords.values()):
+                    self.escape(value)
+                return self._annotated(callee.node.returns)
             case Class(symbol):
                 return self._construct(node, symbol, args, keywords)
             case Library(text):
@@ -177,6 +182,10 @@ class Calls(Knowledge):
                 return Library(f"jnp.{name}")
             case "nnx.Variable", [value]:
                 return UNSEEN if isinstance(value, Unseen) else Boxed(value)
+            case "jax.lax.scan", [Function() as function, *_]:
+                for value in (*args, *keywords.values()):
+                    self.escape(value)
+                return self._annotated(getattr(function.node, "returns", None))
             case "jax.lax.cond", [_, Function() as yes, Function() as no, *operands]:
                 return join(*(self._call(node, x.node, operands, {}, first=3) for x in (yes, no)))
         for value in (*args, *keywords.values()):

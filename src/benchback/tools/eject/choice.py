@@ -18,7 +18,7 @@ COMPILING = {
     "jit": f"{PARTS}.compiling.jit",
     "none": f"{PARTS}.compiling.none",
     "filter_jit": f"{PARTS}.filtering.filter_jit",
-    "flatten": "benchback.backends.equinox._flat",
+    "flatten": f"{PARTS}.filtering.flatten",
     "split": f"{PARTS}.compiling.jit",
 }
 """Mode of the JAX family -> what compiles one function."""
@@ -74,6 +74,7 @@ class Choice:
         }
         if self.suite == EXTERNAL:
             names[f"{loop}.kept"] = f"{loop}.kept_but_episodes"
+            names[f"{loop}.stored_at"] = f"{loop}.stored_or_new"
         if self.kind == "discrete":
             names[f"benchback.backends.{run.backend}.with_log_std"] = f"{PARTS}.single.without_log_std"
         return names

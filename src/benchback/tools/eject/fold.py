@@ -14,7 +14,7 @@ from benchback.tools.eject.values import (
     Items,
     Library,
     Module,
-    Number,
+    Named,
     Table,
     truth,
 )
@@ -79,7 +79,7 @@ class Folding(Scoped):
         match getattr(node, "known", None):
             case Const(value):
                 return constant(value)
-            case Number(literal) if isinstance(node, ast.Name) and node.id in self.program.definitions:
+            case Named(literal) if isinstance(node, ast.Name) and node.id in self.program.definitions:
                 return clone(literal)
             case Function(symbol=str(symbol)) | Class(symbol):
                 return ast.Name(symbol, ast.Load())
@@ -102,7 +102,9 @@ class Folding(Scoped):
         found = self._known(node)
         if found is None or not isinstance(node.ctx, ast.Load) or ast.unparse(found) == node.id:
             return node
-        return node if node.id in self.program.definitions and not isinstance(found, ast.Constant) else self._put(found)
+        if node.id in self.program.definitions and not isinstance(found, ast.Constant | ast.Subscript):
+            return node
+        return self._put(found)
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         found = self._known(node)

@@ -193,14 +193,14 @@ def body_text(sections: list[tuple[str, list[Definition]]]) -> str:
     """The sections as text, each under its title."""
     parts = []
     for title, definitions in sections:
-        text, last = f"# {title}", ast.Pass()
+        text, last = "", ast.Pass()
         for definition in definitions:
             _describe_beside(definition)
             definition.node.apart = False
             constants = isinstance(definition.node, ast.Assign) and isinstance(last, ast.Assign)
-            text += ("\n" if constants else "\n\n") + text_of([definition.node, *definition.riders]).rstrip("\n")
+            text += ("\n" if constants else "\n\n\n") + text_of([definition.node, *definition.riders]).rstrip("\n")
             last = definition.node
-        parts.append(text)
+        parts.append(f"# ---- {title} ----\n{text.lstrip()}")
     return "\n\n\n".join(parts)
 
 
@@ -208,8 +208,18 @@ def _describe_beside(definition: Definition) -> None:
     """Put one-line descriptions of fields and constants at the end of their lines."""
     if isinstance(definition.node, ast.ClassDef):
         definition.node.body = _beside(definition.node.body)
+        _describe_record(definition.node)
     elif isinstance(definition.node, ast.Assign):
         definition.node, *definition.riders = _beside([definition.node, *definition.riders])
+
+
+def _describe_record(node: Any) -> None:
+    """Put the description of a class that has nothing but fields beside its name."""
+    fields = node.body[1:]
+    if fields and all(isinstance(x, ast.AnnAssign) for x in fields) and (said := ast.get_docstring(node)):
+        if words := _fitting(said, LINE_LENGTH - 8 - len(text_of([node]).partition("\n")[0])):
+            node.beside, node.body = f"# {words}", fields
+            fields[0].apart = False
 
 
 def _fitting(said: str, room: int) -> str:

@@ -5,13 +5,17 @@ from collections import Counter
 from typing import Any
 
 from benchback.tools.eject.analysis import Analysis
-from benchback.tools.eject.fold import simple
+from benchback.tools.eject.fold import Substitution, simple
 from benchback.tools.eject.knowledge import Site, parameters
 from benchback.tools.eject.link import Program
 from benchback.tools.eject.values import Class, Const, Instance, Library, Module
 
 PURE_CALLS = ("time.perf_counter", "eqx.field", "nnx.Variable", "jax.lax.cond")
 """Calls of libraries that may be left out if nobody needs their result."""
+REPEATED = ("optax.GradientTransformationExtraArgs",)
+"""Classes whose heirs in this package only tell what their fields are."""
+LONG_CALL = 90
+"""Letters of a call that would take several lines."""
 OF_ARRAYS = ("dtype", "shape", "ndim", "device")
 """Attributes that only arrays are asked for, where it is not known of what they are."""
 
@@ -22,7 +26,9 @@ def removable(node: ast.expr) -> bool:
         return True
     match node:
         case ast.Call(func=func, args=args, keywords=keywords):
-            pure = ast.unparse(func).startswith(("jnp.", *PURE_CALLS)) or isinstance(getattr(func, "known", None), Class)
+            pure = ast.unparse(func).startswith(("jnp.", *PURE_CALLS)) or isinstance(
+                getattr(func, "known", None), Class
+            )
             if isinstance(func, ast.Attribute) and func.attr == "any":  # of an array
                 pure = removable(func.value)
             return pure and all(map(removable, (*args, *(x.value for x in keywords))))
@@ -58,6 +64,7 @@ class Parameters:
         self._take_out(unread)
         named = [self._name_the_rest(function) for function in unread]
         named += [_name_the_keywords(function) for function in unread]
+        named += [_give_by_place(function, self.sites[function]) for function in unread]
         return any(unread.values()) or any(named)
 
     def _may_change(self, function: Any) -> bool:
@@ -153,6 +160,23 @@ class Parameters:
                     if len(names) == number and not taken & set(names):
                         return names
         return [f"{rest}{i}" for i in range(number)]
+
+
+def _give_by_place(function: Any, sites: list[Site]) -> bool:
+    """Let the one long call of a function give its arguments by place instead of by name; whether it was done."""
+    call = sites[0].call
+    names = [x.arg for x in function.args.args][sites[0].skipped :] + [x.arg for x in function.args.kwonlyargs]
+    given = names[: len(call.args)] + [x.arg for x in call.keywords]
+    plain = not function.args.vararg and not function.args.kwarg and not any(function.args.kw_defaults)
+    starred = any(isinstance(x, ast.Starred) for x in call.args)
+    if len(sites) > 1 or given != names or not call.keywords or not plain or starred or sites[0].first:
+        return False
+    if len(ast.unparse(call)) < LONG_CALL:
+        return False
+    call.args, call.keywords = [*call.args, *(x.value for x in call.keywords)], []
+    function.args.args, function.args.kwonlyargs = [*function.args.args, *function.args.kwonlyargs], []
+    function.args.kw_defaults = []
+    return True
 
 
 def _name_the_keywords(function: Any) -> bool:
@@ -256,6 +280,8 @@ class Fields:
             calls |= {id(x): x for x in self.copies if any(keyword.arg == name for keyword in x.keywords)}
         calls = calls.values()
         place = names.index(name) if name in names and not has_init else None
+        if any(ast.unparse(base) in REPEATED for base in node.bases):
+            return False
         if symbol in self.analysis.iterated or not all(_can_drop_field(x, name, place) for x in calls):
             return False
         # Fields known from the outside are never assigned to; others of their name are none of theirs.
@@ -392,6 +418,16 @@ class Unions(ast.NodeTransformer):
                 self.changed = True
                 return other
         return node
+
+
+def replace_by_bases(program: Program) -> None:
+    """Name the base in the place of a class that only repeats it."""
+    for symbol, definition in list(program.definitions.items()):
+        node = definition.node
+        if isinstance(node, ast.ClassDef) and any(ast.unparse(base) in REPEATED for base in node.bases):
+            for other in program.definitions.values():
+                other.node = Substitution({symbol: node.bases[0]}).visit(other.node)
+            del program.definitions[symbol]
 
 
 def prune_definitions(program: Program, entry: str) -> bool:

@@ -88,7 +88,7 @@ def _lines(statements: list[ast.stmt], indent: str) -> Iterator[str]:
             yield indent + expression_text(node) + beside
             continue
         yield from (f"{indent}@{expression_text(x)}" for x in getattr(node, "decorator_list", ()))
-        yield f"{indent}{_header(node)}:"
+        yield f"{indent}{_header(node)}:{beside}"
         yield from _lines(node.body, indent + "    ")  # type: ignore[attr-defined]
         for handler in getattr(node, "handlers", ()):
             named = f" as {handler.name}" if handler.name else ""

@@ -7,7 +7,7 @@ from benchback.tools.eject.analysis import Analysis
 from benchback.tools.eject.fold import Folding
 from benchback.tools.eject.knowledge import Facts
 from benchback.tools.eject.link import Program
-from benchback.tools.eject.prune import Fields, Parameters, Unions, prune_definitions
+from benchback.tools.eject.prune import Fields, Parameters, Unions, prune_definitions, replace_by_bases
 from benchback.tools.eject.splice import Splicing
 from benchback.tools.eject.tidy import Inlining, Tidying
 
@@ -21,6 +21,7 @@ def specialise(program: Program, entry: str, facts: Facts) -> None:
         definition.node = _WithoutMeasuring().visit(definition.node)
     while _step(program, entry, facts) or _splice(program, entry, facts):
         pass
+    replace_by_bases(program)
 
 
 def _step(program: Program, entry: str, facts: Facts) -> bool:

@@ -16,11 +16,13 @@ from benchback.tools.eject.prune import loaded
 from benchback.tools.eject.source import clone, text_of
 from benchback.tools.eject.values import Class
 
-PURE = ("jnp.", "jax.", "optax.")
-"""Beginnings of functions that only compute."""
-SHORT = 10
+CHANGING = ("append", "extend", "pop", "update", "reset", "draw", "step", "set_value")
+"""Methods that may change something, as do those of torch that end in an underscore."""
+SHORT = 14
 """Lines of a body that is spliced."""
-LONG = 40
+LONG_ARGUMENT = 40
+"""Letters of an argument that gets a name."""
+LONG = 50
 """Lines of a function into which nothing more is spliced."""
 
 
@@ -69,15 +71,28 @@ class Splicing(ast.NodeTransformer):
             if function is not None and self._may_go(function) and self._fits(function, tail):
                 body = _Body(function, call, self.host, free).spliced()
                 if body is not None:
-                    self._put(statement, call, body[-1].value)
                     self.gone.add(id(function))
-                    _describe(function, [*body[:-1], statement])
-                    return body[:-1]
+                    *before, last = body
+                    before += self._put(statement, call, last.value)
+                    _describe(function, [*before, statement])
+                    return before
         return []
 
-    def _put(self, statement: Any, call: ast.Call, result: ast.expr) -> None:
+    def _put(self, statement: Any, call: ast.Call, result: ast.expr) -> list[ast.stmt]:
+        """Put the result of a call in its place, or before the statement under a name if it is long."""
+        self.changed, before = True, []
+        name = self._field(statement.value, call)
+        if name and len(ast.unparse(result)) > LONG_ARGUMENT and name not in _names(self.host[-1]):
+            before, result = [ast.Assign([ast.Name(name, ast.Store())], result)], ast.Name(name, ast.Load())
         statement.value = _Exchange(call, result).visit(statement.value)
-        self.changed = True
+        return before
+
+    def _field(self, node: ast.expr, call: ast.Call) -> str | None:
+        """The name of the field that a call is the value of, if the expression makes a record."""
+        made = getattr(getattr(node, "func", None), "known", None)
+        if not isinstance(made, Class) or call not in node.args:  # type: ignore[attr-defined]
+            return None
+        return list(self.analysis.declared(made.symbol))[node.args.index(call)]  # type: ignore[attr-defined]
 
     def _may_go(self, function: Any) -> bool:
         """Whether a function is called once, and its statements could stand elsewhere."""
@@ -90,8 +105,15 @@ class Splicing(ast.NodeTransformer):
         home = next((x for x in self.host if function in x.body), None)
         return home is not None and loaded(home)[function.name] == 1
 
+    def _called_in(self, function: ast.FunctionDef) -> list[Any]:
+        """Functions outside it that a function calls, other than in an expression of its own scope."""
+        inside = {id(x): x for x in ast.walk(function)}
+        apart = {id(y) for x in inside.values() if _is_scope(x) and not _is_function(x) for y in ast.walk(x)}
+        called = [self.called.get(x) for x in inside if x not in apart]
+        return [x for x in called if x is not None and id(x) not in inside]
+
     def _fits(self, function: ast.FunctionDef, tail: bool) -> bool:
-        if self.patient and any(self._may_go(self.called.get(id(x))) for x in ast.walk(function)):
+        if self.patient and any(map(self._may_go, self._called_in(function))):
             return False
         made = _functions_made(function)
         if made and (tail or len(made) == len(function.body[-1].value.args)):  # type: ignore[attr-defined]
@@ -197,7 +219,7 @@ def _height(statements: list[Any]) -> int:
     return sum(1 + (len(line) - len(line.lstrip()) + len(line)) // 100 * 3 for line in text_of(statements).splitlines())
 
 
-def _is_function(node: ast.stmt) -> bool:
+def _is_function(node: ast.AST) -> bool:
     return isinstance(node, ast.FunctionDef)
 
 
@@ -222,8 +244,9 @@ def _evaluated_first(node: ast.AST) -> list[ast.Call]:
 
 
 def _only_computes(call: ast.Call) -> bool:
-    name = ast.unparse(call.func)
-    return name.startswith(PURE) or name.endswith("._replace") or name in ("int", "float", "len", "max", "tuple")
+    if isinstance(call.func, ast.Attribute):
+        return not call.func.attr.endswith("_") and call.func.attr not in CHANGING
+    return ast.unparse(call.func) in ("int", "float", "len", "max", "tuple", "list", "type")
 
 
 def _done_with(before: list[ast.stmt], after: list[ast.stmt]) -> set[str]:
@@ -294,6 +317,5 @@ def _target(statement: ast.stmt) -> set[str]:
 def _describe(function: ast.FunctionDef, statements: list[Any]) -> None:
     """Put the first line of a function's description above the statements."""
     said = (ast.get_docstring(function) or "").partition("\n")[0].partition("; InputError")[0]
-    if said and statements:
-        first = statements[0]
-        first.comments = [*getattr(first, "comments", ()), f"# {said}" if said.endswith(".") else f"# {said}."]
+    if said and statements and not getattr(statements[0], "comments", ()):
+        statements[0].comments = [f"# {said}" if said.endswith(".") else f"# {said}."]

@@ -6,12 +6,17 @@ from typing import Any
 
 from benchback.tools.eject.analysis import Analysis
 from benchback.tools.eject.fold import Substitution, simple
+from benchback.tools.eject.link import bound_names
 from benchback.tools.eject.prune import loaded, removable
 from benchback.tools.eject.source import clone, hand_over_comments
 
 
 BRIEF = 70
 """Letters of an expression that takes the place of two calls."""
+
+
+DEFAULTS = [("dot_general", "jax.lax.dot_general"), ("param_dtype", "jnp.float32")]
+"""Arguments that a library would take itself."""
 
 
 class Tidying(ast.NodeTransformer):
@@ -30,6 +35,20 @@ class Tidying(ast.NodeTransformer):
                 if not node.keywords:
                     self.changed = True
                     return owner
+            case ast.Call(func=ast.Attribute(value=ast.Name("jnp"), attr="asarray"), args=[array, ast.Constant(None)]):
+                node.args, self.changed = [array], True
+        given = [x for x in node.keywords if (x.arg, ast.unparse(x.value)) in DEFAULTS]
+        node.keywords = [x for x in node.keywords if x not in given]
+        self.changed |= bool(given)
+        return node
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        self.generic_visit(node)
+        match node:
+            case ast.Subscript(value=ast.Tuple(elts=items), slice=ast.Constant(value=int(place))):
+                if all(simple(x) for i, x in enumerate(items) if i != place):
+                    self.changed = True
+                    return items[place]
         return node
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
@@ -79,7 +98,7 @@ class Tidying(ast.NodeTransformer):
         stored = Counter(x.id for x in ast.walk(node) if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store))
         stored.update(x.name for x in ast.walk(node) if isinstance(x, ast.FunctionDef) and x is not node)
         stored.update(x.arg for x in ast.walk(node) if isinstance(x, ast.arg))
-        for x in node.body:
+        for x in [x for y in node.body if not isinstance(y, ast.FunctionDef) for x in ast.walk(y)]:
             match x:
                 case ast.Assign(targets=[ast.Name(name)], value=ast.Name(other)) if name != other:
                     if stored[name] == 1 and stored[other] <= 1:
@@ -156,6 +175,7 @@ class Inlining(ast.NodeTransformer):
         self.top = {id(x.node): x.symbol for x in analysis.program.definitions.values()}
         self.mentions = sum((loaded(x.node) for x in analysis.program.definitions.values()), Counter())
         self.said: list[str] = []
+        self.around: list[Any] = []
 
     def visit_Lambda(self, node: ast.Lambda) -> ast.expr:
         return node  # a call in it would become hard to read
@@ -163,8 +183,10 @@ class Inlining(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)
         function: Any = self.called.get(id(node))
-        if id(function) not in self.top or function in self.escaped or function.decorator_list:
+        if not isinstance(function, ast.FunctionDef) or function in self.escaped or function.decorator_list:
             return node
+        if id(function) not in self.top:
+            return self._of_closure(node, function)
         result = _only_result(function)
         given = _given(function, node)
         if result is None or given is None:
@@ -176,6 +198,27 @@ class Inlining(ast.NodeTransformer):
             self.said += _first_line(function) if mentions == 1 else []
         self.changed = True
         return Substitution(given).visit(clone(result))
+
+    def _of_closure(self, node: ast.Call, function: ast.FunctionDef) -> ast.expr:
+        """What a brief function inside another returns, if its names mean the same at the call."""
+        home = next((x for x in self.around if function in x.body), None)
+        result, given = _only_result(function), _given(function, node)
+        if home is None or result is None or given is None:
+            return node
+        inner = self.around[self.around.index(home) + 1 :]
+        free = set(loaded(result)) - set(given)
+        if free & set().union(*map(bound_names, inner)) or not _fits(result, given):
+            return node
+        if loaded(home)[function.name] > 1 and not _brief(result, given):
+            return node
+        self.changed = True
+        return Substitution(given).visit(clone(result))
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
+        self.around.append(node)
+        self.generic_visit(node)
+        self.around.pop()
+        return node
 
     def visit(self, node: ast.AST) -> Any:
         """Visit a node; comments found while a simple statement is visited go above it."""

@@ -32,10 +32,10 @@ class Const:
 
 
 @dataclass(frozen=True, eq=False)
-class Number:
-    """A number with a name that is mentioned once."""
+class Named:
+    """A number or a type with a name that it does not need."""
 
-    node: ast.Constant
+    node: ast.expr
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,19 @@ class Function:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Function) and self.node is other.node
+
+    def __hash__(self) -> int:
+        return id(self.node)
+
+
+@dataclass(frozen=True, eq=False)
+class Wrapped:
+    """A function of the program as a library wraps it."""
+
+    node: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Wrapped) and self.node is other.node
 
     def __hash__(self) -> int:
         return id(self.node)

@@ -22,7 +22,7 @@ def agent(
     state_type: type, layout: Any, config: Any, env: Any, *, init: Any, rollout: Any, update: Any, learn: Any, act: Any
 ) -> Agent:
     """Each as one program; rollout and update may overwrite the state they are given."""
-    return started(init), compiled(rollout, (0,)), compiled(update, (0,))
+    return started(init), compiled(rollout), compiled(update)
 
 
 def started(init: Callable[..., Any]) -> Callable[..., Any]:
@@ -44,24 +44,26 @@ def train(config: Config, seed: int, resume: Path | None = None) -> Iterator[tup
 
 
 def save(path: Path, state: Any, iteration: int) -> None:
-    """Write the arrays of a state."""
-    save_file({name: np.array(x) for name, x in kept(arrays(state)).items()} | {"iteration": np.array(iteration)}, path)
+    """Write the arrays of a state under their paths in it; of random keys, their raw data."""
+    leaves = {path_of(place): x for place, x in jax.tree_util.tree_leaves_with_path(state)}
+    arrays = {name: np.array(jax.random.key_data(x) if is_key(x) else x) for name, x in kept(leaves).items()}
+    save_file(arrays | {"iteration": np.array(iteration)}, path)
 
 
 def load(path: Path, state: Any) -> tuple[Any, int]:
     """A state like the given one with the arrays of a file, and the iterations that were done."""
     found = load_file(path)
-    leaves, structure = jax.tree.flatten(state)
-    data = [jnp.array(found.get(name, x)) for name, x in arrays(state).items()]
-    filled = [x if x.dtype == leaf.dtype else jax.random.wrap_key_data(x) for leaf, x in zip(leaves, data, strict=True)]
-    return jax.tree.unflatten(structure, filled), int(found["iteration"])
+
+    def filled(place: Any, x: Any) -> Any:
+        stored = jnp.array(stored_at(found, path_of(place), x))
+        return stored if stored.dtype == x.dtype else jax.random.wrap_key_data(stored)
+
+    return jax.tree_util.tree_map_with_path(filled, state), int(found["iteration"])
 
 
-def arrays(state: Any) -> dict[str, Any]:
-    """The arrays of a state by their paths in it; of random keys, their raw data."""
-    leaves = jax.tree_util.tree_leaves_with_path(state)
-    named = {jax.tree_util.keystr(path, simple=True, separator="/"): x for path, x in leaves}
-    return {name: jax.random.key_data(x) if is_key(x) else x for name, x in named.items()}
+def path_of(place: Any) -> str:
+    """The path of an array in a state."""
+    return jax.tree_util.keystr(place, simple=True, separator="/")
 
 
 def is_key(x: Any) -> bool:
@@ -69,11 +71,21 @@ def is_key(x: Any) -> bool:
     return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
-def kept(arrays: dict[str, Any]) -> dict[str, Any]:
+def kept(leaves: dict[str, Any]) -> dict[str, Any]:
     """All arrays."""
-    return arrays
+    return leaves
 
 
-def kept_but_episodes(arrays: dict[str, Any]) -> dict[str, Any]:
+def stored_at(found: dict[str, Any], name: str, x: Any) -> Any:
+    """The array of that name."""
+    return found[name]
+
+
+def stored_or_new(found: dict[str, Any], name: str, x: Any) -> Any:
+    """The array of that name, or the given one if there is none."""
+    return found.get(name, x)
+
+
+def kept_but_episodes(leaves: dict[str, Any]) -> dict[str, Any]:
     """The arrays without those of episodes: the state of an environment in Python cannot be written."""
-    return {name: x for name, x in arrays.items() if "env" not in name.split("/")}
+    return {name: x for name, x in leaves.items() if "env" not in name.split("/")}

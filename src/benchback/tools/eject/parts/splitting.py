@@ -5,7 +5,6 @@ from typing import Any
 
 from flax import nnx
 
-from benchback.backends.nnx import Split, _split
 from benchback.tools.eject.parts.compiling import jit as compiled
 from benchback.tools.eject.parts.loop import Agent, started
 
@@ -15,18 +14,25 @@ def agent(
 ) -> Agent:
     """Each as one program of arrays; rollout and update may overwrite the state they are given."""
 
-    def init_arrays(key: Any, hyper: Any) -> Split:
-        return _split(init(key, hyper))
+    def init_arrays(key: Any, hyper: Any) -> Any:
+        return split(init(key, hyper))
 
-    return started(init_arrays), compiled(on_arrays(rollout), (0,)), compiled(on_arrays(update), (0,))
+    return started(init_arrays), compiled(on_arrays(rollout)), compiled(on_arrays(update))
 
 
 def on_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function that changes a state object, as a function of the object's arrays."""
 
-    def run(state: Split, *arguments: Any) -> tuple[Split, Any]:
+    def run(state: Any, *arguments: Any) -> tuple[Any, Any]:
         whole = nnx.merge(*state)
         _, result = function(whole, *arguments)
-        return _split(whole), result
+        return split(whole), result
 
     return run
+
+
+def split(state: Any) -> tuple[Any, Any]:
+    """The graph definition of a state object, and its arrays."""
+    graphdef, leaves = nnx.split(state)
+    # Variables are pytree nodes written in Python; jax.jit flattens plain arrays several times faster.
+    return graphdef, nnx.as_pure(leaves)
