@@ -27,19 +27,17 @@ def vectorise(environment: Any, params: Any, id: str, num_envs: int, actions: Di
     def observe(obs: Any) -> Shaped[Array, "*O"]:
         return jnp.asarray(obs, obs_dtype)
 
-    def cast(inner: Any) -> Any:
-        return jax.tree.map(lambda x, dtype: jax.lax.convert_element_type(x, dtype), inner, dtypes)
-
     def reset_one(key: Key[Array, ""]) -> tuple[Any, Shaped[Array, "*O"]]:
         obs, inner = environment.reset_env(key, params)
-        return cast(inner), observe(obs)
+        return _cast(inner, dtypes), observe(obs)
 
     def step_one(key: Key[Array, ""], inner: Any, action: Shaped[Array, "*A"]) -> tuple[Any, ...]:
         if isinstance(actions, Box):
             action = jnp.clip(action, jnp.array(actions.low), jnp.array(actions.high))
         obs, inner, reward, terminated, _ = environment.step_env(key, inner, action, params)
         truncated = jnp.asarray(environment.is_truncated(inner, params), jnp.bool_)
-        return cast(inner), observe(obs), jnp.asarray(reward, float), jnp.asarray(terminated, jnp.bool_), truncated
+        reward, terminated = jnp.asarray(reward, float), jnp.asarray(terminated, jnp.bool_)
+        return _cast(inner, dtypes), observe(obs), reward, terminated, truncated
 
     def reset(key: Key[Array, ""]) -> EnvState:
         inner, obs = jax.vmap(reset_one)(jax.random.split(key, num_envs))
@@ -69,6 +67,10 @@ def vectorise(environment: Any, params: Any, id: str, num_envs: int, actions: Di
 
 def _where(mask: Bool[Array, "E"], x: Any, y: Any) -> Any:
     return jax.tree.map(lambda a, b: jnp.where(mask.reshape(-1, *[1] * (a.ndim - 1)), a, b), x, y)
+
+
+def _cast(inner: Any, dtypes: Any) -> Any:
+    return jax.tree.map(lambda x, dtype: jax.lax.convert_element_type(x, dtype), inner, dtypes)
 
 
 def _probe(environment: Any, params: Any, actions: Discrete | Box) -> tuple[tuple[int, ...], Any]:

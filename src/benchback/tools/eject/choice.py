@@ -58,6 +58,9 @@ class Choice:
             "benchback.envs.gymnasium._made": f"{PARTS}.made.made",
             "benchback.envs.any_member.any_member": f"{PARTS}.single.only_member",
         }
+        if self.suite == "gymnax" and _keeps_types(self.name):
+            names["benchback.envs.vectorise._probe"] = f"{PARTS}.single.observation_shape"
+            names["benchback.envs.vectorise._cast"] = f"{PARTS}.single.uncast"
         if self.suite == "torch":
             from benchback.envs.torch import MODULES
 
@@ -73,7 +76,7 @@ class Choice:
             f"{PARTS}.compiling.jit": COMPILING[run.compile_mode],
         }
         if self.suite == EXTERNAL:
-            names[f"{loop}.kept"] = f"{loop}.kept_but_episodes"
+            names[f"{loop}.is_kept"] = f"{loop}.is_kept_but_episodes"
             names[f"{loop}.stored_at"] = f"{loop}.stored_or_new"
         if self.kind == "discrete":
             names[f"benchback.backends.{run.backend}.with_log_std"] = f"{PARTS}.single.without_log_std"
@@ -173,6 +176,23 @@ def _give_floats(config: ast.ClassDef, record: Definition) -> None:
     place = max(i for i, x in enumerate(config.body) if isinstance(x, ast.AnnAssign)) + 2
     config.body = [x for x in config.body if not (isinstance(x, ast.FunctionDef) and x.name == "hyper")]
     config.body[place:place] = ast.parse(f"hyper: {record.symbol} = {record.symbol}()").body
+
+
+def _keeps_types(name: str) -> bool:
+    """Whether the state of a gymnax environment has the same types after a reset as after a step."""
+    import gymnax
+    import jax
+
+    environment, params = gymnax.make(name)
+
+    def both(key: Any) -> tuple[Any, Any, Any]:
+        obs, first = environment.reset_env(key, params)
+        action = environment.action_space(params).sample(key)
+        return obs, first, environment.step_env(key, first, action, params)[1]
+
+    obs, first, second = jax.eval_shape(both, jax.random.key(0))
+    kinds = [[(x.dtype, x.weak_type) for x in jax.tree.leaves(state)] for state in (first, second)]
+    return kinds[0] == kinds[1] and obs.shape == environment.observation_space(params).shape
 
 
 def _described(body: list[ast.stmt]) -> dict[str, list[Any]]:

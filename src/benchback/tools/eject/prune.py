@@ -1,6 +1,7 @@
 """Pruning: parameters, fields and definitions that nothing reads any more go, with what was passed for them."""
 
 import ast
+import re
 from collections import Counter
 from typing import Any
 
@@ -8,6 +9,7 @@ from benchback.tools.eject.analysis import Analysis
 from benchback.tools.eject.fold import Substitution, simple
 from benchback.tools.eject.knowledge import Site, parameters
 from benchback.tools.eject.link import Program
+from benchback.tools.eject.source import clone
 from benchback.tools.eject.values import Class, Const, Instance, Library, Module
 
 PURE_CALLS = ("time.perf_counter", "eqx.field", "nnx.Variable", "jax.lax.cond")
@@ -418,6 +420,73 @@ class Unions(ast.NodeTransformer):
                 self.changed = True
                 return other
         return node
+
+
+class Wrappers(ast.NodeTransformer):
+    """Puts the value in the place of a record that has nothing but it."""
+
+    def __init__(self, analysis: Analysis):
+        self.analysis, self.changed = analysis, False
+        self.read = {
+            x for symbol in analysis.reached for x in attributes_read(analysis.program.definitions[symbol].node)
+        }
+        self.only = {symbol: field for symbol in analysis.reached if (field := self._only_field(symbol))}
+
+    def _only_field(self, symbol: str) -> ast.AnnAssign | None:
+        node = self.analysis.program.definitions[symbol].node
+        if not isinstance(node, ast.ClassDef) or [ast.unparse(x) for x in node.bases] != ["NamedTuple"]:
+            return None
+        fields = [x for x in node.body if not isinstance(x, ast.Expr)]
+        made = [call for call, of in self.analysis.constructions if of == symbol]
+        single = len(fields) == 1 and isinstance(fields[0], ast.AnnAssign) and symbol not in self.analysis.iterated
+        if not single or not all(len(x.args) == 1 and not x.keywords for x in made):
+            return None
+        return None if (None, ast.unparse(fields[0].target)) in self.read else fields[0]  # type: ignore[attr-defined]
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        if isinstance(node.func, ast.Name) and node.func.id in self.only:
+            self.changed = True
+            return node.args[0]
+        return node
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        owner = getattr(node.value, "known", None)
+        self.generic_visit(node)
+        if isinstance(owner, Instance) and owner.symbol in self.only:
+            self.changed = True
+            return node.value
+        return node
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.ClassDef:
+        body: list[ast.stmt] = []
+        for x in node.body:
+            body.append(x)
+            if isinstance(x, ast.AnnAssign) and isinstance(x.annotation, ast.Name) and x.annotation.id in self.only:
+                body.append(self._description(x, x.annotation.id))
+        node.body = body
+        self.generic_visit(node)
+        return node
+
+    def _description(self, field: ast.AnnAssign, symbol: str) -> ast.stmt:
+        """What is said of the record, of the field that has its value."""
+        said = ast.get_docstring(self.analysis.program.definitions[symbol].node) or ""
+        inner, outer = ast.unparse(self.only[symbol].target), ast.unparse(field.target)
+        return ast.Expr(ast.Constant(re.sub(rf"\b{inner}\b", outer, said)))
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if node.id in self.only:
+            self.changed = True
+            return clone(self.only[node.id].annotation)
+        return node
+
+
+def without_bare_annotations(node: Any) -> Any:
+    """A class of NNX without annotations of what its `__init__` sets."""
+    if isinstance(node, ast.ClassDef) and any(ast.unparse(base).startswith("nnx.") for base in node.bases):
+        made = any(isinstance(x, ast.FunctionDef) and x.name == "__init__" for x in node.body)
+        node.body = [x for x in node.body if not (made and isinstance(x, ast.AnnAssign) and x.value is None)]
+    return node
 
 
 def replace_by_bases(program: Program) -> None:

@@ -7,7 +7,15 @@ from benchback.tools.eject.analysis import Analysis
 from benchback.tools.eject.fold import Folding
 from benchback.tools.eject.knowledge import Facts
 from benchback.tools.eject.link import Program
-from benchback.tools.eject.prune import Fields, Parameters, Unions, prune_definitions, replace_by_bases
+from benchback.tools.eject.prune import (
+    Fields,
+    Parameters,
+    Unions,
+    Wrappers,
+    prune_definitions,
+    replace_by_bases,
+    without_bare_annotations,
+)
 from benchback.tools.eject.splice import Splicing
 from benchback.tools.eject.tidy import Inlining, Tidying
 
@@ -19,9 +27,11 @@ def specialise(program: Program, entry: str, facts: Facts) -> None:
     """Reduce a linked program to what the entry needs, given the facts."""
     for definition in program.definitions.values():
         definition.node = _WithoutMeasuring().visit(definition.node)
-    while _step(program, entry, facts) or _splice(program, entry, facts):
+    while _step(program, entry, facts) or _unwrap(program, entry, facts) or _splice(program, entry, facts):
         pass
     replace_by_bases(program)
+    for definition in program.definitions.values():
+        definition.node = without_bare_annotations(definition.node)
 
 
 def _step(program: Program, entry: str, facts: Facts) -> bool:
@@ -37,6 +47,14 @@ def _step(program: Program, entry: str, facts: Facts) -> bool:
         definition.node = tidying.visit(inlining.visit(definition.node))
     changed |= prune_definitions(program, entry)
     return changed or folding.changed or unions.changed or inlining.changed or tidying.changed
+
+
+def _unwrap(program: Program, entry: str, facts: Facts) -> bool:
+    wrappers = Wrappers(Analysis(program, entry, facts).run())
+    for definition in program.definitions.values():
+        if definition.symbol not in wrappers.only:
+            definition.node = wrappers.visit(definition.node)
+    return wrappers.changed
 
 
 def _splice(program: Program, entry: str, facts: Facts) -> bool:

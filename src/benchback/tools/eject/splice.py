@@ -40,12 +40,30 @@ class Splicing(ast.NodeTransformer):
     def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
         if id(node) not in self.gone:
             self.host.append(node)
+            self._unpack(node)
             node.body = self._spliced(node.body)
             self.host.pop()
         return node
 
     def visit_Lambda(self, node: ast.Lambda) -> Any:
         return node
+
+    def _unpack(self, node: ast.FunctionDef) -> None:
+        """Name the items of a tuple that a function gets as `*items`, after its parameters."""
+        for call in (x for x in ast.walk(node) if isinstance(x, ast.Call) and x.args):
+            function, last = self.called.get(id(call)), call.args[-1]
+            if not isinstance(function, ast.FunctionDef) or not isinstance(last, ast.Starred) or function.args.vararg:
+                continue
+            items = ast.unparse(last.value)
+            names = [x.arg for x in function.args.args][len(call.args) - 1 :]
+            targets = [x for x in ast.walk(node) if isinstance(x, ast.Name) and x.id == items]
+            plain = not any(isinstance(x, ast.Starred) for x in call.args[:-1]) and not call.keywords
+            if plain and len(targets) == 2 and not set(names) & _names(node) and self._may_go(function):
+                stored = next((x for x in targets if isinstance(x.ctx, ast.Store)), None)
+                if stored is not None:
+                    _Exchange(stored, ast.Tuple([ast.Name(x, ast.Store()) for x in names], ast.Store())).visit(node)
+                    call.args[-1:] = [ast.Name(x, ast.Load()) for x in names]
+                    self.changed = True
 
     def _spliced(self, block: list[ast.stmt]) -> list[ast.stmt]:
         done: list[ast.stmt] = []

@@ -10,7 +10,6 @@ from benchback.tools.eject.link import bound_names
 from benchback.tools.eject.prune import loaded, removable
 from benchback.tools.eject.source import clone, hand_over_comments
 
-
 BRIEF = 70
 """Letters of an expression that takes the place of two calls."""
 
@@ -244,8 +243,7 @@ class Inlining(ast.NodeTransformer):
 
 
 def _brief(result: ast.expr, given: dict[str, ast.expr]) -> bool:
-    plain = all(map(simple, given.values()))
-    return plain and len(ast.unparse(Substitution(given).visit(clone(result)))) <= BRIEF
+    return len(ast.unparse(Substitution(given).visit(clone(result)))) <= BRIEF
 
 
 def _only_result(function: ast.FunctionDef) -> ast.expr | None:

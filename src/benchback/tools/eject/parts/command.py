@@ -14,12 +14,10 @@ SEED = 0
 def main() -> None:
     """Train as the command line says, and write a checkpoint."""
     parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    # In a file, the floats of a Config are in its record of hyper-parameters only.
-    numbers = vars(Config()) | Config().hyper._asdict()
-    for name, default in numbers.items():
+    for name, default in (vars(Config()) | Config().hyper._asdict()).items():
         if name != "hyper":
             kind, nargs = (type(default[0]), "+") if isinstance(default, tuple) else (type(default), None)
-            flag = "--" + name.replace("_", "-")
+            flag = f"--{name.replace('_', '-')}"
             parser.add_argument(flag, type=kind, nargs=nargs, default=default, help=kind.__name__)
     parser.add_argument("--seed", type=int, default=SEED, help="seed of weights, environment, actions and shuffles")
     parser.add_argument("--checkpoint", type=Path, default=Path("checkpoint.safetensors"), help="file to write")
@@ -27,8 +25,8 @@ def main() -> None:
     parsed = vars(parser.parse_args()).items()
     given: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in parsed}
     seed, checkpoint, resume = (given.pop(name) for name in ("seed", "checkpoint", "resume"))
-    hyper = Hyper(**{name: given.pop(name) for name in Hyper._fields})
-    config, started = Config(**given, hyper=hyper), time.perf_counter()  # type: ignore[call-arg]
+    given["hyper"] = Hyper(**{name: given.pop(name) for name in Hyper._fields})
+    config, started = Config(**given), time.perf_counter()
     for iteration, state, metrics in train(config, seed, resume):
         done, elapsed_s = f"iteration {iteration}/{config.num_iterations}", time.perf_counter() - started
         print(f"{done}  return {metrics['episode_return']:.1f}  {elapsed_s:.1f} s", flush=True)

@@ -45,9 +45,12 @@ def train(config: Config, seed: int, resume: Path | None = None) -> Iterator[tup
 
 def save(path: Path, state: Any, iteration: int) -> None:
     """Write the arrays of a state under their paths in it; of random keys, their raw data."""
-    leaves = {path_of(place): x for place, x in jax.tree_util.tree_leaves_with_path(state)}
-    arrays = {name: np.array(jax.random.key_data(x) if is_key(x) else x) for name, x in kept(leaves).items()}
-    save_file(arrays | {"iteration": np.array(iteration)}, path)
+    arrays = {"iteration": np.array(iteration)}
+    for place, x in jax.tree_util.tree_leaves_with_path(state):
+        name = path_of(place)
+        if is_kept(name):
+            arrays[name] = np.array(jax.random.key_data(x) if is_key(x) else x)
+    save_file(arrays, path)
 
 
 def load(path: Path, state: Any) -> tuple[Any, int]:
@@ -71,9 +74,14 @@ def is_key(x: Any) -> bool:
     return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
-def kept(leaves: dict[str, Any]) -> dict[str, Any]:
-    """All arrays."""
-    return leaves
+def is_kept(name: str) -> bool:
+    """All arrays are."""
+    return True
+
+
+def is_kept_but_episodes(name: str) -> bool:
+    """The state of an environment in Python cannot be written."""
+    return "env" not in name.split("/")
 
 
 def stored_at(found: dict[str, Any], name: str, x: Any) -> Any:
@@ -84,8 +92,3 @@ def stored_at(found: dict[str, Any], name: str, x: Any) -> Any:
 def stored_or_new(found: dict[str, Any], name: str, x: Any) -> Any:
     """The array of that name, or the given one if there is none."""
     return found.get(name, x)
-
-
-def kept_but_episodes(leaves: dict[str, Any]) -> dict[str, Any]:
-    """The arrays without those of episodes: the state of an environment in Python cannot be written."""
-    return {name: x for name, x in leaves.items() if "env" not in name.split("/")}
