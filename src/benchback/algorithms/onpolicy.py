@@ -50,8 +50,10 @@ def to_transitions(
 ) -> Transition:
     """The rollout made of these arrays and the environment's steps, all time-major."""
     reward, terminated, truncated = step.reward, step.terminated, step.truncated
-    episode = step.episode_return, step.episode_length
-    return Transition(obs, action, log_prob, value, reward, terminated, truncated, final_value, *episode)
+    episode_return, episode_length = step.episode_return, step.episode_length
+    return Transition(
+        obs, action, log_prob, value, reward, terminated, truncated, final_value, episode_return, episode_length
+    )
 
 
 def bootstrap(

@@ -217,8 +217,8 @@ def _describe_record(node: Any) -> None:
     """Put the description of a class that has nothing but fields beside its name."""
     fields = node.body[1:]
     if fields and all(isinstance(x, ast.AnnAssign) for x in fields) and (said := ast.get_docstring(node)):
-        said = said.partition(". ")[0].partition(", ")[0].rstrip(".") + "."
-        if words := _fitting(said, LINE_LENGTH - 8 - len(text_of([node]).partition("\n")[0])):
+        room = LINE_LENGTH - 8 - len(text_of([node]).partition("\n")[0])
+        if words := _fitting(said, room) or _fitting(said.partition(". ")[0].partition(", ")[0] + ".", room):
             node.beside, node.body = f"# {words}", fields
             fields[0].apart = False
 

@@ -8,7 +8,7 @@ from typing import Any
 from benchback.tools.eject.analysis import Analysis
 from benchback.tools.eject.fold import Substitution, simple
 from benchback.tools.eject.knowledge import Site, parameters
-from benchback.tools.eject.link import Program
+from benchback.tools.eject.link import Program, bound_names
 from benchback.tools.eject.source import clone
 from benchback.tools.eject.values import Class, Const, Instance, Library, Module
 
@@ -43,6 +43,26 @@ def removable(node: ast.expr) -> bool:
         case ast.JoinedStr():
             return True
     return False
+
+
+def is_part(symbol: str) -> bool:
+    """Whether a definition is of the parts of this tool, whose descriptions are for who works on them."""
+    return "__eject__parts__" in symbol
+
+
+def is_scope(node: ast.AST) -> bool:
+    """Whether a node has names of its own."""
+    return isinstance(node, ast.FunctionDef | ast.Lambda) or hasattr(node, "generators")
+
+
+def mentioned(node: ast.AST, but: ast.AST | None = None) -> set[str]:
+    """Names mentioned in a node, without those that a function inside it binds for itself, and without `but`."""
+    if node is but:
+        return set()
+    own = bound_names(node) if is_scope(node) else set()
+    found = {node.id} if isinstance(node, ast.Name) else set()
+    found = found.union(*(mentioned(child, but) for child in ast.iter_child_nodes(node))) - own
+    return found | {node.name} if isinstance(node, ast.FunctionDef) else found
 
 
 def loaded(node: ast.AST) -> Counter[str]:
@@ -444,10 +464,10 @@ class Wrappers(ast.NodeTransformer):
         return None if (None, ast.unparse(fields[0].target)) in self.read else fields[0]  # type: ignore[attr-defined]
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
-        self.generic_visit(node)
         if isinstance(node.func, ast.Name) and node.func.id in self.only:
             self.changed = True
-            return node.args[0]
+            return self.visit(node.args[0])
+        self.generic_visit(node)
         return node
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:

@@ -12,7 +12,7 @@ from benchback.tools.eject.analysis import Analysis
 from benchback.tools.eject.fold import Substitution, simple
 from benchback.tools.eject.knowledge import default_of, parameters
 from benchback.tools.eject.link import bound_names
-from benchback.tools.eject.prune import loaded
+from benchback.tools.eject.prune import is_part, is_scope, loaded, mentioned
 from benchback.tools.eject.source import clone, text_of
 from benchback.tools.eject.values import Class
 
@@ -92,7 +92,8 @@ class Splicing(ast.NodeTransformer):
                     self.gone.add(id(function))
                     *before, last = body
                     before += self._put(statement, call, last.value)
-                    _describe(function, [*before, statement])
+                    if not is_part(self.symbols.get(id(function), "")):
+                        _describe(function, [*before, statement])
                     return before
         return []
 
@@ -126,7 +127,7 @@ class Splicing(ast.NodeTransformer):
     def _called_in(self, function: ast.FunctionDef) -> list[Any]:
         """Functions outside it that a function calls, other than in an expression of its own scope."""
         inside = {id(x): x for x in ast.walk(function)}
-        apart = {id(y) for x in inside.values() if _is_scope(x) and not _is_function(x) for y in ast.walk(x)}
+        apart = {id(y) for x in inside.values() if is_scope(x) and not _is_function(x) for y in ast.walk(x)}
         called = [self.called.get(x) for x in inside if x not in apart]
         return [x for x in called if x is not None and id(x) not in inside]
 
@@ -178,7 +179,11 @@ class _Body:
         kept = {name: x for name, x in kept.items() if ast.unparse(x) != name}
         if any(not simple(x) or name in stored for name, x in given.items() if name in outside and name in kept):
             return None
-        clashing = (own - set(given)) & outside - self.target | (own & self.target & _names(self.call))
+        changed = {name for name, x in given.items() if name in stored and ast.unparse(x) == name}
+        if changed - self.target:
+            return None
+        local = own - set(given)
+        clashing = (local & outside - self.target) | (local & self.target & _names(self.call))
         functions = {x.name for x in body if isinstance(x, ast.FunctionDef)}
         if clashing - functions or any(set(loaded(x)) & (own - set(given)) - clashing for x in given.values()):
             return None
@@ -206,21 +211,7 @@ class _Body:
         """Names that mean something in the function around the call, functions inside it included."""
         host = self.host[-1]
         found = {x.arg for x in ast.walk(host.args) if isinstance(x, ast.arg)}
-        return found.union(*(_meant(x, self.function) for x in host.body)) - {"_"}
-
-
-def _meant(node: ast.AST, but: ast.AST) -> set[str]:
-    """Names mentioned in a node, without those that a function inside it binds for itself."""
-    if node is but:
-        return set()
-    own = bound_names(node) if _is_scope(node) else set()
-    found = {node.id} if isinstance(node, ast.Name) else set()
-    found = found.union(*(_meant(child, but) for child in ast.iter_child_nodes(node))) - own
-    return found | {node.name} if isinstance(node, ast.FunctionDef) else found
-
-
-def _is_scope(node: ast.AST) -> bool:
-    return isinstance(node, ast.FunctionDef | ast.Lambda) or hasattr(node, "generators")
+        return found.union(*(mentioned(x, self.function) for x in host.body)) - {"_"}
 
 
 def _functions_made(function: ast.FunctionDef) -> list[str]:
@@ -247,7 +238,7 @@ def _evaluated_first(node: ast.AST) -> list[ast.Call]:
 
     def walk(x: Any, clean: bool) -> bool:
         """Whether nothing so far matters to what comes after, given that it was so before."""
-        if _is_scope(x):
+        if is_scope(x):
             return False
         sure: list[Any] = [x.test] if isinstance(x, ast.IfExp) else x.values[:1] if isinstance(x, ast.BoolOp) else []
         after = clean
@@ -311,7 +302,7 @@ def _bound_inside(function: ast.FunctionDef) -> set[str]:
 def _scopes(function: ast.FunctionDef) -> list[Any]:
     """Functions, lambdas and comprehensions inside a function."""
     inner = [x for x in ast.walk(function) if x is not function]
-    return [x for x in inner if _is_scope(x)]
+    return [x for x in inner if is_scope(x)]
 
 
 def _operation(node: ast.expr) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 from benchback.tools.eject.analysis import Analysis
 from benchback.tools.eject.fold import Substitution, simple
 from benchback.tools.eject.link import bound_names
-from benchback.tools.eject.prune import loaded, removable
+from benchback.tools.eject.prune import is_part, loaded, mentioned, removable
 from benchback.tools.eject.source import clone, hand_over_comments
 
 BRIEF = 70
@@ -107,14 +107,17 @@ class Tidying(ast.NodeTransformer):
                         self.changed = True
 
     def _unread(self, node: ast.FunctionDef) -> None:
-        read = loaded(node)
-        gone = _Unread(read)
+        for x in [x for x in node.body if isinstance(x, ast.FunctionDef)]:
+            if not any(x.name in mentioned(y) for y in node.body if y is not x):
+                node.body.remove(x)
+                self.changed = True
+        gone = _Unread(loaded(node))
         node.body = [y for x in node.body for y in gone.kept(x)]
         self.changed |= gone.changed
 
 
 class _Unread(ast.NodeTransformer):
-    """Removes assignments to names that are never read, and nested functions that are never mentioned."""
+    """Removes assignments to names that are never read."""
 
     def __init__(self, read: Counter[str]):
         self.read, self.changed = read, False
@@ -141,9 +144,6 @@ class _Unread(ast.NodeTransformer):
         return isinstance(target, ast.Name) and not self.read[target.id] and removable(value)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
-        if not self.read[node.name]:
-            self.changed = True
-            return None
         return node
 
     def visit_Lambda(self, node: ast.Lambda) -> Any:
@@ -194,7 +194,7 @@ class Inlining(ast.NodeTransformer):
             mentions = self.mentions[self.top[id(function)]]
             if mentions > 2 or not _fits(result, given) or (mentions == 2 and not _brief(result, given)):
                 return node
-            self.said += _first_line(function) if mentions == 1 else []
+            self.said += _first_line(function) if mentions == 1 and not is_part(self.top[id(function)]) else []
         self.changed = True
         return Substitution(given).visit(clone(result))
 
@@ -208,7 +208,7 @@ class Inlining(ast.NodeTransformer):
         free = set(loaded(result)) - set(given)
         if free & set().union(*map(bound_names, inner)) or not _fits(result, given):
             return node
-        if loaded(home)[function.name] > 1 and not _brief(result, given):
+        if not _brief(result, given):
             return node
         self.changed = True
         return Substitution(given).visit(clone(result))

@@ -27,8 +27,8 @@ def agent(
 
 def started(init: Callable[..., Any]) -> Callable[..., Any]:
     """The first program runs once, so that LLVM's optimiser would not pay off."""
-    options = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
-    return jax.jit(init, compiler_options=options)
+    once = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+    return jax.jit(init, compiler_options=once)
 
 
 def train(config: Config, seed: int, resume: Path | None = None) -> Iterator[tuple[int, Any, dict[str, float]]]:
