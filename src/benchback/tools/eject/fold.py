@@ -111,7 +111,7 @@ class Folding(Scoped):
         if found is not None and isinstance(node.ctx, ast.Load) and ast.unparse(found) == ast.unparse(node):
             return node
         if found is None or not isinstance(node.ctx, ast.Load):
-            if isinstance(node.ctx, ast.Load) and (result := self._computed(node)) is not None:
+            if isinstance(node.ctx, ast.Load) and (result := self._computed(node) or self._of_local_record(node)):
                 return self._put(result)
             owner = getattr(node.value, "known", None)
             if isinstance(owner, Instance) and (other := self._stands_for(owner.symbol, node.attr)):
@@ -128,6 +128,35 @@ class Folding(Scoped):
                     if x.name == name and x.decorator_list and len(x.body) <= 2:
                         return field
         return None
+
+    def _of_local_record(self, node: ast.Attribute) -> ast.expr | None:
+        """The variable that a field of a record is made of, if both are of a function around and never change."""
+        around = [x for x in self.functions if isinstance(x, ast.FunctionDef)]
+        owner = getattr(node.value, "known", None)
+        if not isinstance(node.value, ast.Name) or not isinstance(owner, Instance):
+            return None
+        home = next((x for x in reversed(around) if node.value.id in bound_names(x)), None)
+        stored = [x for x in ast.walk(home) if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store)] if home else []
+        made = (
+            [x.value for x in home.body if isinstance(x, ast.Assign) and ast.unparse(x.targets[0]) == node.value.id]
+            if home
+            else []
+        )
+        if len(made) != 1 or not isinstance(made[0], ast.Call) or ast.unparse(made[0].func) != owner.symbol:
+            return None
+        names = [
+            ast.unparse(x.target)
+            for x in self.program.definitions[owner.symbol].node.body
+            if isinstance(x, ast.AnnAssign)
+        ]
+        if made[0].keywords or node.attr not in names[: len(made[0].args)]:
+            return None
+        value = made[0].args[names.index(node.attr)]
+        inner = around[around.index(home) + 1 :]
+        if not isinstance(value, ast.Name) or any(value.id in bound_names(x) for x in inner):
+            return None
+        changes = sum(x.id in (value.id, node.value.id) for x in stored)
+        return clone(value) if changes <= 2 else None
 
     def _computed(self, node: ast.Attribute) -> ast.expr | None:
         """What a property computes of two fields, e.g. their product, written with the fields themselves."""

@@ -110,7 +110,7 @@ def _is_elif(block: Any) -> bool:
 def _header(node: Any) -> str:
     match node:
         case ast.FunctionDef():
-            returns = f" -> {expression_text(node.returns)}" if node.returns else ""
+            returns = f" -> {expression_text(node.returns)}" if node.returns and node.name != "__init__" else ""
             return f"def {node.name}({expression_text(node.args)}){returns}"
         case ast.ClassDef():
             given = [expression_text(x) for x in (*node.bases, *node.keywords)]

@@ -16,7 +16,7 @@ from benchback.tools.eject.prune import (
     replace_by_bases,
     without_bare_annotations,
 )
-from benchback.tools.eject.splice import Splicing
+from benchback.tools.eject.splice import Splicing, sink
 from benchback.tools.eject.tidy import Inlining, Tidying
 
 MEASURING = ("transfer_stats", "count_transfer")
@@ -58,6 +58,8 @@ def _unwrap(program: Program, entry: str, facts: Facts) -> bool:
 
 
 def _splice(program: Program, entry: str, facts: Facts) -> bool:
+    if sink(Analysis(program, entry, facts).run()):
+        return True
     for patient in (True, False):
         splicing = Splicing(Analysis(program, entry, facts).run(), patient)
         for definition in program.definitions.values():

@@ -13,7 +13,7 @@ from benchback.tools.eject.fold import Substitution, simple
 from benchback.tools.eject.knowledge import default_of, parameters
 from benchback.tools.eject.link import bound_names
 from benchback.tools.eject.prune import is_part, is_scope, loaded, mentioned
-from benchback.tools.eject.source import clone, text_of
+from benchback.tools.eject.source import clone, hand_over_comments, text_of
 from benchback.tools.eject.values import Class
 
 CHANGING = ("append", "extend", "pop", "update", "reset", "draw", "step", "set_value")
@@ -85,17 +85,30 @@ class Splicing(ast.NodeTransformer):
             return []
         for call in _evaluated_first(statement.value):
             function = self.called.get(id(call))
-            tail = isinstance(statement, ast.Return) and call is statement.value
-            if function is not None and self._may_go(function) and self._fits(function, tail):
+            whole = call is statement.value and self._goes_on(statement)
+            if function is not None and self._may_go(function) and self._fits(function, whole):
                 body = _Body(function, call, self.host, free).spliced()
                 if body is not None:
                     self.gone.add(id(function))
                     *before, last = body
                     before += self._put(statement, call, last.value)
+                    hand_over_comments(statement, before[:1])
+                    statement.comments = [] if before else getattr(statement, "comments", [])  # type: ignore[attr-defined]
                     if not is_part(self.symbols.get(id(function), "")):
                         _describe(function, [*before, statement])
                     return before
         return []
+
+    def _goes_on(self, statement: Any) -> bool:
+        """Whether a record that the statement gets is returned at once, or only asked for its fields."""
+        if isinstance(statement, ast.Return):
+            return True
+        match statement:
+            case ast.Assign(targets=[ast.Name(name)]):
+                asked = {id(x.value) for x in ast.walk(self.host[-1]) if isinstance(x, ast.Attribute)}
+                uses = [x for x in ast.walk(self.host[-1]) if isinstance(x, ast.Name) and x.id == name]
+                return sum(id(x) not in asked for x in uses) == 1
+        return False
 
     def _put(self, statement: Any, call: ast.Call, result: ast.expr) -> list[ast.stmt]:
         """Put the result of a call in its place, or before the statement under a name if it is long."""
@@ -131,14 +144,42 @@ class Splicing(ast.NodeTransformer):
         called = [self.called.get(x) for x in inside if x not in apart]
         return [x for x in called if x is not None and id(x) not in inside]
 
-    def _fits(self, function: ast.FunctionDef, tail: bool) -> bool:
+    def _fits(self, function: ast.FunctionDef, whole: bool) -> bool:
         if self.patient and any(map(self._may_go, self._called_in(function))):
             return False
         made = _functions_made(function)
-        if made and (tail or len(made) == len(function.body[-1].value.args)):  # type: ignore[attr-defined]
+        if made and (whole or len(made) == len(function.body[-1].value.args)):  # type: ignore[attr-defined]
             return True
         lines, around = _height(_statements(function)), [x for x in self.host[-1].body if not _is_function(x)]
         return not made and lines <= SHORT and _height(around) + lines <= LONG
+
+
+def sink(analysis: Analysis) -> bool:
+    """Make a record of functions where it is used, in the one function that gets it; whether there was any."""
+    called: dict[int, Any] = {}
+    for site in analysis.sites:
+        called.setdefault(id(site.call), site.function)
+    for site in analysis.sites:
+        function, call = site.function, site.call
+        if not isinstance(function, ast.FunctionDef) or function in analysis.escaped or site.skipped or site.first:
+            continue
+        if (
+            sum(x.function is function for x in analysis.sites) > 1
+            or call.keywords
+            or len(call.args) != len(function.args.args)
+        ):
+            continue
+        names = {ast.unparse(x): y.arg for x, y in zip(call.args, function.args.args, strict=True)}
+        for place, x in enumerate(call.args):
+            maker = called.get(id(x))
+            if isinstance(maker, ast.FunctionDef) and _ends_once(maker) and _functions_made(maker):
+                if isinstance(x, ast.Call) and _names(x) - {ast.unparse(x.func)} <= set(names):
+                    given = Substitution({a: ast.Name(b, ast.Load()) for a, b in names.items() if a.isidentifier()})
+                    made = ast.Assign([ast.Name(function.args.args[place].arg, ast.Store())], given.visit(clone(x)))
+                    del call.args[place], function.args.args[place]
+                    function.body[len(function.body) - len(_statements(function)) :] = [made, *_statements(function)]
+                    return True
+    return False
 
 
 class _Exchange(ast.NodeTransformer):
@@ -185,9 +226,11 @@ class _Body:
         local = own - set(given)
         clashing = (local & outside - self.target) | (local & self.target & _names(self.call))
         functions = {x.name for x in body if isinstance(x, ast.FunctionDef)}
-        if clashing - functions or any(set(loaded(x)) & (own - set(given)) - clashing for x in given.values()):
+        clashing |= set(_functions_made(self.function)) if self.target else set()
+        if clashing - functions or any(set(loaded(x)) & local - clashing for x in given.values()) or clashing & inner:
             return None
-        longer = {name: ast.Name(f"{self.function.name.strip('_')}_{name}", ast.Load()) for name in clashing}
+        prefix = min([self.function.name.strip("_"), *self.target], key=len)
+        longer = {name: ast.Name(f"{prefix}_{name}", ast.Load()) for name in clashing}
         for x in body:
             if isinstance(x, ast.FunctionDef) and x.name in longer:
                 x.name = longer[x.name].id

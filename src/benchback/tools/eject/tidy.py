@@ -79,6 +79,14 @@ class Tidying(ast.NodeTransformer):
             if isinstance(x, ast.Assign) and ast.unparse(x.targets[0]) == ast.unparse(x.value):
                 self.changed = True
                 continue
+            match x:
+                case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values)):
+                    kept_pairs = [
+                        (t, v) for t, v in zip(targets, values, strict=False) if ast.unparse(t) != ast.unparse(v)
+                    ]
+                    if len(targets) == len(values) and len(kept_pairs) < len(targets):
+                        self.changed = True
+                        _assignment(x, kept_pairs)
             if isinstance(x, ast.With) and not x.body and all(removable(item.context_expr) for item in x.items):
                 self.changed = True
                 continue
