@@ -3,7 +3,7 @@
 import ast
 from typing import Any
 
-from benchback.tools.eject.link import Program, Scoped, bound_names, symbol_of
+from benchback.tools.eject.link import Program, Scoped, symbol_of
 from benchback.tools.eject.source import clone, hand_over_comments
 from benchback.tools.eject.values import (
     Cell,
@@ -93,8 +93,8 @@ class Folding(Scoped):
 
     def _in_sight(self, function: ast.FunctionDef) -> bool:
         """Whether the name of a function inside another means it here."""
-        for around in reversed(self.functions):
-            if function.name in bound_names(around):
+        for around, names in zip(reversed(self.functions), reversed(self.scopes), strict=True):
+            if function.name in names:
                 return isinstance(around, ast.FunctionDef) and function in around.body
         return False
 
@@ -131,32 +131,28 @@ class Folding(Scoped):
 
     def _of_local_record(self, node: ast.Attribute) -> ast.expr | None:
         """The variable that a field of a record is made of, if both are of a function around and never change."""
-        around = [x for x in self.functions if isinstance(x, ast.FunctionDef)]
         owner = getattr(node.value, "known", None)
         if not isinstance(node.value, ast.Name) or not isinstance(owner, Instance):
             return None
-        home = next((x for x in reversed(around) if node.value.id in bound_names(x)), None)
-        stored = [x for x in ast.walk(home) if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store)] if home else []
-        made = (
-            [x.value for x in home.body if isinstance(x, ast.Assign) and ast.unparse(x.targets[0]) == node.value.id]
-            if home
-            else []
-        )
+        name = node.value.id
+        place = next((i for i in reversed(range(len(self.scopes))) if name in self.scopes[i]), None)
+        if place is None or not isinstance(home := self.functions[place], ast.FunctionDef):
+            return None
+        made = [x.value for x in home.body if isinstance(x, ast.Assign) and ast.unparse(x.targets[0]) == name]
         if len(made) != 1 or not isinstance(made[0], ast.Call) or ast.unparse(made[0].func) != owner.symbol:
             return None
-        names = [
-            ast.unparse(x.target)
-            for x in self.program.definitions[owner.symbol].node.body
-            if isinstance(x, ast.AnnAssign)
-        ]
-        if made[0].keywords or node.attr not in names[: len(made[0].args)]:
+        value = self._argument(made[0], owner.symbol, node.attr)
+        if not isinstance(value, ast.Name) or any(value.id in scope for scope in self.scopes[place + 1 :]):
             return None
-        value = made[0].args[names.index(node.attr)]
-        inner = around[around.index(home) + 1 :]
-        if not isinstance(value, ast.Name) or any(value.id in bound_names(x) for x in inner):
-            return None
-        changes = sum(x.id in (value.id, node.value.id) for x in stored)
-        return clone(value) if changes <= 2 else None
+        stored = [x.id for x in ast.walk(home) if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store)]
+        return clone(value) if stored.count(name) + stored.count(value.id) <= 2 else None
+
+    def _argument(self, call: ast.Call, symbol: str, name: str) -> ast.expr | None:
+        """What a call that makes a record gives for one of its fields."""
+        body = self.program.definitions[symbol].node.body
+        names = [ast.unparse(x.target) for x in body if isinstance(x, ast.AnnAssign)]
+        known = not call.keywords and name in names[: len(call.args)]
+        return call.args[names.index(name)] if known else None
 
     def _computed(self, node: ast.Attribute) -> ast.expr | None:
         """What a property computes of two fields, e.g. their product, written with the fields themselves."""

@@ -6,6 +6,7 @@ and the roles of a State's fields. Definitions are read when they are first ment
 """
 
 import ast
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -62,6 +63,11 @@ def module_path(module: str) -> Path | None:
 def symbol_of(module: str, name: str = "") -> str:
     """The symbol of a definition, or of a module."""
     return "__".join([*module.split("."), *filter(None, [name])])
+
+
+def written_length(node: ast.AST) -> int:
+    """Letters of an expression under the names that it will have."""
+    return len(re.sub(rf"\b{PACKAGE}\w*__", "", ast.unparse(node)))
 
 
 def _plain_table(node: Any) -> Any:

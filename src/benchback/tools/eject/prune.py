@@ -8,7 +8,7 @@ from typing import Any
 from benchback.tools.eject.analysis import Analysis
 from benchback.tools.eject.fold import Substitution, simple
 from benchback.tools.eject.knowledge import Site, parameters
-from benchback.tools.eject.link import Program, bound_names
+from benchback.tools.eject.link import Program, bound_names, written_length
 from benchback.tools.eject.source import clone
 from benchback.tools.eject.values import Class, Const, Instance, Library, Module
 
@@ -193,7 +193,7 @@ def _give_by_place(function: Any, sites: list[Site]) -> bool:
     starred = any(isinstance(x, ast.Starred) for x in call.args)
     if len(sites) > 1 or given != names or not call.keywords or not plain or starred or sites[0].first:
         return False
-    if len(ast.unparse(call)) < LONG_CALL:
+    if written_length(call) < LONG_CALL:
         return False
     call.args, call.keywords = [*call.args, *(x.value for x in call.keywords)], []
     function.args.args, function.args.kwonlyargs = [*function.args.args, *function.args.kwonlyargs], []
@@ -479,6 +479,8 @@ class Wrappers(ast.NodeTransformer):
         return node
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.ClassDef:
+        if any(self.analysis.program.definitions[symbol].node is node for symbol in self.only):
+            return node
         body: list[ast.stmt] = []
         for x in node.body:
             body.append(x)

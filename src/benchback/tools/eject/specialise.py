@@ -27,14 +27,17 @@ def specialise(program: Program, entry: str, facts: Facts) -> None:
     """Reduce a linked program to what the entry needs, given the facts."""
     for definition in program.definitions.values():
         definition.node = _WithoutMeasuring().visit(definition.node)
-    while _step(program, entry, facts) or _unwrap(program, entry, facts) or _splice(program, entry, facts):
-        pass
+    settled = False
+    while not settled:
+        changed, analysis = _step(program, entry, facts)
+        settled = not changed and not _merge(program, analysis)
     replace_by_bases(program)
     for definition in program.definitions.values():
         definition.node = without_bare_annotations(definition.node)
 
 
-def _step(program: Program, entry: str, facts: Facts) -> bool:
+def _step(program: Program, entry: str, facts: Facts) -> tuple[bool, Analysis]:
+    """Fold and prune once; whether anything changed, and what was known before."""
     analysis = Analysis(program, entry, facts).run()
     folding, unions = Folding(program, analysis.cells), Unions(analysis)
     reached = [program.definitions[symbol] for symbol in analysis.reached]
@@ -46,25 +49,17 @@ def _step(program: Program, entry: str, facts: Facts) -> bool:
     for definition in reached:
         definition.node = tidying.visit(inlining.visit(definition.node))
     changed |= prune_definitions(program, entry)
-    return changed or folding.changed or unions.changed or inlining.changed or tidying.changed
+    return changed or folding.changed or unions.changed or inlining.changed or tidying.changed, analysis
 
 
-def _unwrap(program: Program, entry: str, facts: Facts) -> bool:
-    wrappers = Wrappers(Analysis(program, entry, facts).run())
-    for definition in program.definitions.values():
-        if definition.symbol not in wrappers.only:
-            definition.node = wrappers.visit(definition.node)
-    return wrappers.changed
-
-
-def _splice(program: Program, entry: str, facts: Facts) -> bool:
-    if sink(Analysis(program, entry, facts).run()):
+def _merge(program: Program, analysis: Analysis) -> bool:
+    """Put records and functions that are not needed as such where they are used; whether there was any."""
+    if sink(analysis):
         return True
-    for patient in (True, False):
-        splicing = Splicing(Analysis(program, entry, facts).run(), patient)
+    for passes in (Wrappers(analysis), Splicing(analysis, patient=True), Splicing(analysis, patient=False)):
         for definition in program.definitions.values():
-            definition.node = splicing.visit(definition.node)
-        if splicing.changed:
+            definition.node = passes.visit(definition.node)
+        if passes.changed:
             return True
     return False
 

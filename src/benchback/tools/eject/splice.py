@@ -5,13 +5,14 @@ as a record of two, is spliced whatever its length: then the record can go, and 
 """
 
 import ast
+import re
 from collections import Counter
 from typing import Any
 
 from benchback.tools.eject.analysis import Analysis
 from benchback.tools.eject.fold import Substitution, simple
 from benchback.tools.eject.knowledge import default_of, parameters
-from benchback.tools.eject.link import bound_names
+from benchback.tools.eject.link import PACKAGE, bound_names, written_length
 from benchback.tools.eject.prune import is_part, is_scope, loaded, mentioned
 from benchback.tools.eject.source import clone, hand_over_comments, text_of
 from benchback.tools.eject.values import Class
@@ -114,7 +115,7 @@ class Splicing(ast.NodeTransformer):
         """Put the result of a call in its place, or before the statement under a name if it is long."""
         self.changed, before = True, []
         name = self._field(statement.value, call)
-        if name and len(ast.unparse(result)) > LONG_ARGUMENT and name not in _names(self.host[-1]):
+        if name and written_length(result) > LONG_ARGUMENT and name not in _names(self.host[-1]):
             before, result = [ast.Assign([ast.Name(name, ast.Store())], result)], ast.Name(name, ast.Load())
         statement.value = _Exchange(call, result).visit(statement.value)
         return before
@@ -124,7 +125,9 @@ class Splicing(ast.NodeTransformer):
         made = getattr(getattr(node, "func", None), "known", None)
         if not isinstance(made, Class) or call not in node.args:  # type: ignore[attr-defined]
             return None
-        return list(self.analysis.declared(made.symbol))[node.args.index(call)]  # type: ignore[attr-defined]
+        init = self.analysis.method(made.symbol, "__init__")
+        names = parameters(init)[1:] if init else list(self.analysis.declared(made.symbol))
+        return names[node.args.index(call)]  # type: ignore[attr-defined]
 
     def _may_go(self, function: Any) -> bool:
         """Whether a function is called once, and its statements could stand elsewhere."""
@@ -156,30 +159,33 @@ class Splicing(ast.NodeTransformer):
 
 def sink(analysis: Analysis) -> bool:
     """Make a record of functions where it is used, in the one function that gets it; whether there was any."""
-    called: dict[int, Any] = {}
-    for site in analysis.sites:
-        called.setdefault(id(site.call), site.function)
+    called = {id(site.call): site.function for site in analysis.sites}
+    number = Counter(id(site.function) for site in analysis.sites)
     for site in analysis.sites:
         function, call = site.function, site.call
-        if not isinstance(function, ast.FunctionDef) or function in analysis.escaped or site.skipped or site.first:
-            continue
-        if (
-            sum(x.function is function for x in analysis.sites) > 1
-            or call.keywords
-            or len(call.args) != len(function.args.args)
-        ):
-            continue
-        names = {ast.unparse(x): y.arg for x, y in zip(call.args, function.args.args, strict=True)}
-        for place, x in enumerate(call.args):
-            maker = called.get(id(x))
-            if isinstance(maker, ast.FunctionDef) and _ends_once(maker) and _functions_made(maker):
-                if isinstance(x, ast.Call) and _names(x) - {ast.unparse(x.func)} <= set(names):
-                    given = Substitution({a: ast.Name(b, ast.Load()) for a, b in names.items() if a.isidentifier()})
-                    made = ast.Assign([ast.Name(function.args.args[place].arg, ast.Store())], given.visit(clone(x)))
-                    del call.args[place], function.args.args[place]
-                    function.body[len(function.body) - len(_statements(function)) :] = [made, *_statements(function)]
+        plain = isinstance(function, ast.FunctionDef) and not (site.skipped or site.first or call.keywords)
+        if plain and number[id(function)] == 1 and len(call.args) == len(function.args.args):
+            for place, x in enumerate(call.args):
+                if _makes_record(called.get(id(x))) and _sunk(function, call, place):
                     return True
     return False
+
+
+def _makes_record(function: Any) -> bool:
+    return isinstance(function, ast.FunctionDef) and _ends_once(function) and bool(_functions_made(function))
+
+
+def _sunk(function: ast.FunctionDef, call: ast.Call, place: int) -> bool:
+    """Let a function compute an argument itself, if it gets all that is needed for that; whether it does."""
+    names = {ast.unparse(x): y.arg for x, y in zip(call.args, function.args.args, strict=True)}
+    made: Any = call.args[place]
+    if not _names(made) - {ast.unparse(made.func)} <= set(names):
+        return False
+    given = Substitution({a: ast.Name(b, ast.Load()) for a, b in names.items() if a.isidentifier()})
+    statement = ast.Assign([ast.Name(function.args.args[place].arg, ast.Store())], given.visit(clone(made)))
+    del call.args[place], function.args.args[place]
+    function.body[-len(_statements(function)) :] = [statement, *_statements(function)]
+    return True
 
 
 class _Exchange(ast.NodeTransformer):
@@ -268,7 +274,8 @@ def _functions_made(function: ast.FunctionDef) -> list[str]:
 
 def _height(statements: list[Any]) -> int:
     """About as many lines as the statements take when they are formatted."""
-    return sum(1 + (len(line) - len(line.lstrip()) + len(line)) // 100 * 3 for line in text_of(statements).splitlines())
+    lines = re.sub(rf"\b{PACKAGE}\w*__", "", text_of(statements)).splitlines()
+    return sum(1 + len(line) // 100 * 3 for line in lines)
 
 
 def _is_function(node: ast.AST) -> bool:

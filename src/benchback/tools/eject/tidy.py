@@ -6,7 +6,7 @@ from typing import Any
 
 from benchback.tools.eject.analysis import Analysis
 from benchback.tools.eject.fold import Substitution, simple
-from benchback.tools.eject.link import bound_names
+from benchback.tools.eject.link import bound_names, written_length
 from benchback.tools.eject.prune import is_part, loaded, mentioned, removable
 from benchback.tools.eject.source import clone, hand_over_comments
 
@@ -115,10 +115,15 @@ class Tidying(ast.NodeTransformer):
                         self.changed = True
 
     def _unread(self, node: ast.FunctionDef) -> None:
-        for x in [x for x in node.body if isinstance(x, ast.FunctionDef)]:
-            if not any(x.name in mentioned(y) for y in node.body if y is not x):
-                node.body.remove(x)
-                self.changed = True
+        if any(isinstance(x, ast.FunctionDef) for x in node.body):
+            names = [mentioned(x) for x in node.body]
+            unread = [
+                x
+                for i, x in enumerate(node.body)
+                if isinstance(x, ast.FunctionDef) and not any(x.name in y for y in names[:i] + names[i + 1 :])
+            ]
+            node.body = [x for x in node.body if x not in unread]
+            self.changed |= bool(unread)
         gone = _Unread(loaded(node))
         node.body = [y for x in node.body for y in gone.kept(x)]
         self.changed |= gone.changed
@@ -251,7 +256,7 @@ class Inlining(ast.NodeTransformer):
 
 
 def _brief(result: ast.expr, given: dict[str, ast.expr]) -> bool:
-    return len(ast.unparse(Substitution(given).visit(clone(result)))) <= BRIEF
+    return written_length(Substitution(given).visit(clone(result))) <= BRIEF
 
 
 def _only_result(function: ast.FunctionDef) -> ast.expr | None:
