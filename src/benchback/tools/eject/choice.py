@@ -84,17 +84,28 @@ class Choice:
 
     def _torch(self, algorithm: str) -> dict[str, str]:
         wrap, before = WRAPPING[self.run.compile_mode]
+        own = {"benchback.backends.pytorch.rollout_steps": f"{PARTS}.torch_loop.rollout_steps"}
         loop, torch_loop = f"{PARTS}.loop", f"{PARTS}.torch_loop"
         implementation = f"{algorithm}.{self.run.backend}"
-        return {
-            "benchback.algorithms.ppo.pytorch.make": f"{implementation}.make",
-            "benchback.algorithms.ppo.pytorch.State": f"{implementation}.State",
-            "benchback.backends.torch_state.agent": f"{torch_loop}.agent",
-            f"{loop}.train": f"{torch_loop}.train",
-            f"{loop}.save": f"{torch_loop}.save",
-            f"{torch_loop}.compiling": wrap,
-            f"{torch_loop}.compile_gradients": before,
-        }
+        return (
+            {
+                "benchback.algorithms.ppo.pytorch.make": f"{implementation}.make",
+                "benchback.algorithms.ppo.pytorch.State": f"{implementation}.State",
+                "benchback.backends.torch_state.agent": f"{torch_loop}.agent",
+                f"{loop}.train": f"{torch_loop}.train",
+                f"{loop}.save": f"{torch_loop}.save",
+                f"{torch_loop}.compiling": wrap,
+                f"{torch_loop}.compile_gradients": before,
+            }
+            | (own if self.suite != "torch" else {})
+            | self._flat_state(torch_loop)
+        )
+
+    def _flat_state(self, torch_loop: str) -> dict[str, str]:
+        """Simpler functions for a State whose only tuple is that of the optimiser."""
+        config = self.run.config
+        nested = any(getattr(config, name, False) for name in ("normalise_obs", "normalise_reward", "replay_capacity"))
+        return {} if nested else {f"{torch_loop}.named": f"{torch_loop}.named_at_once"}
 
     @property
     def kind(self) -> str:

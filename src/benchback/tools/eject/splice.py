@@ -76,17 +76,19 @@ class Splicing(ast.NodeTransformer):
                 if isinstance(inner := getattr(statement, name, None), list):
                     setattr(statement, name, self._spliced(inner))
             free = _done_with(done, [statement, *block[place + 1 :]]) if block is self.host[-1].body else set()
-            done += self._before(statement, free | _target(statement))
+            done += self._before(statement, block, free | _target(statement))
             done.append(statement)
         return done
 
-    def _before(self, statement: ast.stmt, free: set[str]) -> list[ast.stmt]:
+    def _before(self, statement: ast.stmt, block: list[ast.stmt], free: set[str]) -> list[ast.stmt]:
         """Statements in the place of the first call of the statement that can be spliced; it gets their result."""
         if not isinstance(statement, ast.Assign | ast.Return | ast.Expr) or statement.value is None:
             return []
         for call in _evaluated_first(statement.value):
             function = self.called.get(id(call))
             whole = call is statement.value and self._goes_on(statement)
+            if function is not None and block is not self.host[-1].body and any(map(_is_function, function.body)):
+                continue
             if function is not None and self._may_go(function) and self._fits(function, whole):
                 body = _Body(function, call, self.host, free).spliced()
                 if body is not None:
@@ -94,6 +96,7 @@ class Splicing(ast.NodeTransformer):
                     *before, last = body
                     before += self._put(statement, call, last.value)
                     hand_over_comments(statement, before[:1])
+                    statement.apart = getattr(statement, "apart", False) and not before  # type: ignore[attr-defined]
                     statement.comments = [] if before else getattr(statement, "comments", [])  # type: ignore[attr-defined]
                     if not is_part(self.symbols.get(id(function), "")):
                         _describe(function, [*before, statement])

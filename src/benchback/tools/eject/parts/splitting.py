@@ -13,22 +13,18 @@ def agent(
     state_type: type, config: Any, env: Any, *, init: Any, rollout: Any, update: Any, learn: Any, act: Any
 ) -> Agent:
     """Each as one program of arrays; rollout and update may overwrite the state they are given."""
-
-    def init_arrays(key: Any, hyper: Any) -> Any:
-        return split(init(key, hyper))
-
-    return started(init_arrays), compiled(on_arrays(rollout)), compiled(on_arrays(update))
+    return started(lambda key, hyper: split(init(key, hyper))), program(rollout), program(update)
 
 
-def on_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that changes a state object, as a function of the object's arrays."""
+def program(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that changes a state object, as a program of the object's arrays."""
 
     def run(state: Any, *arguments: Any) -> tuple[Any, Any]:
         whole = nnx.merge(*state)
         _, result = function(whole, *arguments)
         return split(whole), result
 
-    return run
+    return compiled(run)
 
 
 def split(state: Any) -> tuple[Any, Any]:
