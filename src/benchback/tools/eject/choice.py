@@ -105,7 +105,12 @@ class Choice:
         """Simpler functions for a State whose only tuple is that of the optimiser."""
         config = self.run.config
         nested = any(getattr(config, name, False) for name in ("normalise_obs", "normalise_reward", "replay_capacity"))
-        return {} if nested else {f"{torch_loop}.named": f"{torch_loop}.named_at_once"}
+        names = {} if nested else {f"{torch_loop}.named": f"{torch_loop}.named_at_once"}
+        path = module_path(f"benchback.algorithms.{self.run.algorithm}.{self.run.backend}")
+        if path is not None and "Counter[" in path.read_text():
+            names |= {f"{torch_loop}.{name}": f"{torch_loop}.{name}_counting" for name in ("save", "load")}
+            names[f"{PARTS}.loop.save"] = f"{torch_loop}.save_counting"
+        return names
 
     @property
     def kind(self) -> str:

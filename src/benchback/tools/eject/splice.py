@@ -66,7 +66,9 @@ class Splicing(ast.NodeTransformer):
                     call.args[-1:] = [ast.Name(x, ast.Load()) for x in names]
                     self.changed = True
 
-    def _spliced(self, block: list[ast.stmt]) -> list[ast.stmt]:
+    def _spliced(self, block: list[ast.stmt], later: list[ast.stmt] | None = None) -> list[ast.stmt]:
+        """A block with calls spliced, given the statements that are executed after it."""
+        later = later or []
         done: list[ast.stmt] = []
         for place, statement in enumerate(block):
             if isinstance(statement, ast.FunctionDef):
@@ -74,14 +76,17 @@ class Splicing(ast.NodeTransformer):
                 continue
             for name in ("body", "orelse"):
                 if isinstance(inner := getattr(statement, name, None), list):
-                    setattr(statement, name, self._spliced(inner))
-            free = _done_with(done, [statement, *block[place + 1 :]]) if block is self.host[-1].body else set()
+                    repeated = [statement] if isinstance(statement, ast.For | ast.While) else []
+                    setattr(statement, name, self._spliced(inner, [*repeated, *block[place + 1 :], *later]))
+            free = _done_with(done, [statement, *block[place + 1 :], *later])
             done += self._before(statement, block, free | _target(statement))
             done.append(statement)
         return done
 
     def _before(self, statement: ast.stmt, block: list[ast.stmt], free: set[str]) -> list[ast.stmt]:
         """Statements in the place of the first call of the statement that can be spliced; it gets their result."""
+        if isinstance(statement, ast.Expr) and (done := self._without_result(statement)):
+            return done
         if not isinstance(statement, ast.Assign | ast.Return | ast.Expr) or statement.value is None:
             return []
         for call in _evaluated_first(statement.value):
@@ -95,13 +100,26 @@ class Splicing(ast.NodeTransformer):
                     self.gone.add(id(function))
                     *before, last = body
                     before += self._put(statement, call, last.value)
-                    hand_over_comments(statement, before[:1])
+                    if before and isinstance(statement, ast.Assign):
+                        hand_over_comments(statement, before)
+                        statement.comments = []  # type: ignore[attr-defined]
                     statement.apart = getattr(statement, "apart", False) and not before  # type: ignore[attr-defined]
-                    statement.comments = [] if before else getattr(statement, "comments", [])  # type: ignore[attr-defined]
                     if not is_part(self.symbols.get(id(function), "")):
                         _describe(function, [*before, statement])
                     return before
         return []
+
+    def _without_result(self, statement: ast.Expr) -> list[Any]:
+        """The one statement of a function without arguments or result, in the place of its call."""
+        function = self.called.get(id(statement.value))
+        if not isinstance(function, ast.FunctionDef) or parameters(function) or len(_statements(function)) != 1:
+            return []
+        only = clone(_statements(function)[0])
+        if not isinstance(only, ast.Assign) or function in self.analysis.escaped:
+            return []
+        statement.value, self.changed = ast.Constant(None), True
+        _describe(function, [only])
+        return [only]
 
     def _goes_on(self, statement: Any) -> bool:
         """Whether a record that the statement gets is returned at once, or only asked for its fields."""
@@ -154,6 +172,8 @@ class Splicing(ast.NodeTransformer):
         if self.patient and any(map(self._may_go, self._called_in(function))):
             return False
         made = _functions_made(function)
+        if _returns_function(function):
+            return True
         if made and (whole or len(made) == len(function.body[-1].value.args)):  # type: ignore[attr-defined]
             return True
         lines, around = _height(_statements(function)), [x for x in self.host[-1].body if not _is_function(x)]
@@ -182,7 +202,7 @@ def _sunk(function: ast.FunctionDef, call: ast.Call, place: int) -> bool:
     """Let a function compute an argument itself, if it gets all that is needed for that; whether it does."""
     names = {ast.unparse(x): y.arg for x, y in zip(call.args, function.args.args, strict=True)}
     made: Any = call.args[place]
-    if not _names(made) - {ast.unparse(made.func)} <= set(names):
+    if not {x for x in _names(made) if not x.startswith(f"{PACKAGE}__")} <= set(names):
         return False
     given = Substitution({a: ast.Name(b, ast.Load()) for a, b in names.items() if a.isidentifier()})
     statement = ast.Assign([ast.Name(function.args.args[place].arg, ast.Store())], given.visit(clone(made)))
@@ -238,7 +258,7 @@ class _Body:
         clashing |= set(_functions_made(self.function)) if self.target else set()
         if clashing - functions or any(set(loaded(x)) & local - clashing for x in given.values()) or clashing & inner:
             return None
-        prefix = min([self.function.name.strip("_"), *self.target], key=len)
+        prefix = min([self.function.name.strip("_"), *self.target], key=lambda x: (x == "make", len(x)))
         longer = {name: ast.Name(f"{prefix}_{name}", ast.Load()) for name in clashing}
         for x in body:
             if isinstance(x, ast.FunctionDef) and x.name in longer:
@@ -268,11 +288,17 @@ class _Body:
 
 def _functions_made(function: ast.FunctionDef) -> list[str]:
     """Functions inside a function of which it returns a record."""
-    result: Any = function.body[-1].value  # type: ignore[attr-defined]
+    result: Any = getattr(function.body[-1], "value", None)
     if not isinstance(result, ast.Call) or not isinstance(getattr(result.func, "known", None), Class):
         return []
     own = {x.name for x in function.body if isinstance(x, ast.FunctionDef)}
     return [name for x in result.args if (name := ast.unparse(x)) in own]
+
+
+def _returns_function(function: ast.FunctionDef) -> bool:
+    """Whether all that a function does is to make another."""
+    body = _statements(function)
+    return len(body) == 2 and _is_function(body[0]) and ast.unparse(body[1]) == f"return {body[0].name}"
 
 
 def _height(statements: list[Any]) -> int:

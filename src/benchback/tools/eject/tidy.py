@@ -87,6 +87,9 @@ class Tidying(ast.NodeTransformer):
                     if len(targets) == len(values) and len(kept_pairs) < len(targets):
                         self.changed = True
                         _assignment(x, kept_pairs)
+            if isinstance(x, ast.Expr) and isinstance(x.value, ast.Constant) and x.value.value is None:
+                self.changed = True
+                continue
             if isinstance(x, ast.With) and not x.body and all(removable(item.context_expr) for item in x.items):
                 self.changed = True
                 continue
@@ -221,7 +224,7 @@ class Inlining(ast.NodeTransformer):
         free = set(loaded(result)) - set(given)
         if free & set().union(*map(bound_names, inner)) or not _fits(result, given):
             return node
-        if not _brief(result, given):
+        if not _brief(result, given) and not isinstance(result, ast.Tuple):
             return node
         self.changed = True
         return Substitution(given).visit(clone(result))

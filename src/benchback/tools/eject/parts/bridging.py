@@ -13,9 +13,9 @@ from benchback.envs.interface import Env, EnvState, Step
 from benchback.envs.torch import random
 
 
-def to_torch(env: Env) -> Env:
+def to_torch(game: Env) -> Env:
     """A JAX environment, compiled by JAX, with torch tensors at its interface."""
-    first = jax.jit(env.reset)
+    first = jax.jit(game.reset)
 
     # In inference mode, as in a rollout: a compiled policy then gets only one kind of tensor.
     @torch.inference_mode()
@@ -24,12 +24,12 @@ def to_torch(env: Env) -> Env:
         return EnvState(inner, _to_torch(inner.obs), None, None)
 
     def draw(generator: torch.Generator, num_steps: int) -> list[tuple[Any, np.int32]]:
-        raw = jax.random.key_data(env.draw(_key(generator), num_steps))
+        raw = jax.random.key_data(game.draw(_key(generator), num_steps))
         # The whole array and an index for each step: the compiled step slices it faster than Python could.
         return [(raw, np.int32(t)) for t in range(num_steps)]
 
     def step_in_jax(state: EnvState, action: Any, raw: Any, t: Any) -> tuple[EnvState, Step]:
-        following, outcome = env.step(state, jnp.asarray(action), jax.random.wrap_key_data(raw[t]))
+        following, outcome = game.step(state, jnp.asarray(action), jax.random.wrap_key_data(raw[t]))
         # The observation is also in the outcome: the program would return it twice.
         return following._replace(obs=None), outcome
 
@@ -40,4 +40,4 @@ def to_torch(env: Env) -> Env:
         seen = Step(*map(_to_torch, outcome))
         return EnvState(following._replace(obs=outcome.obs), seen.obs, None, None), seen
 
-    return Env(env.id, "torch", env.num_envs, env.observation_shape, env.actions, random, reset, draw, step)
+    return Env(game.id, "torch", game.num_envs, game.observation_shape, game.actions, random, reset, draw, step)

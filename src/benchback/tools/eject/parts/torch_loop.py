@@ -44,7 +44,7 @@ def compiling(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     # torch's tanh on the CPU, exact to the last bit, is a third of a small network's update. This one is within
     # 2e-7 of it, like XLA's.
     return (
-        torch.compile(function, fullgraph=True, dynamic=False, options={"cpp.use_decompose_tanh": True})
+        torch.compile(function, fullgraph=True, options={"cpp.use_decompose_tanh": True})
         if name in COMPILED
         else function
     )
@@ -98,6 +98,12 @@ def train(config: Config, seed: int, resume: Path | None = None) -> Iterator[tup
 def save(path: Path, state: State, iteration: int) -> None:
     """Write the tensors of a state."""
     found = {name: x.contiguous() for name, x in tensors(state).items()}
+    save_file(found | {"iteration": torch.tensor(iteration)}, path)
+
+
+def save_counting(path: Path, state: State, iteration: int) -> None:
+    """Write the tensors of a state, and what it counts."""
+    found = {name: x.contiguous() for name, x in tensors(state).items()}
     save_file(found | counts(state) | {"iteration": torch.tensor(iteration)}, path)
 
 
@@ -130,6 +136,16 @@ def counts(state: State) -> dict[str, Tensor]:
 @torch.no_grad()
 def load(path: Path, state: State) -> int:
     """Put the tensors of a file into a state; the iterations that were done."""
+    stored = load_file(path)
+    for name, x in tensors(state).items():
+        x.copy_(stored[name])
+    state.generator.set_state(stored["generator"])
+    return int(stored["iteration"])
+
+
+@torch.no_grad()
+def load_counting(path: Path, state: State) -> int:
+    """Put the tensors of a file and its counts into a state; the iterations that were done."""
     stored = load_file(path)
     for name, x in tensors(state).items():
         x.copy_(stored[name])
