@@ -36,8 +36,8 @@ def vectorise(environment: Any, params: Any, id: str, num_envs: int, actions: Di
             action = jnp.clip(action, jnp.array(actions.low), jnp.array(actions.high))
         obs, inner, reward, terminated, _ = environment.step_env(key, inner, action, params)
         truncated = jnp.asarray(environment.is_truncated(inner, params), jnp.bool_)
-        reward, terminated = jnp.asarray(reward, float), jnp.asarray(terminated, jnp.bool_)
-        return _cast(inner, dtypes), observe(obs), reward, terminated, truncated
+        inner = _cast(inner, dtypes)
+        return inner, observe(obs), jnp.asarray(reward, float), jnp.asarray(terminated, jnp.bool_), truncated
 
     def reset(key: Key[Array, ""]) -> EnvState:
         inner, obs = jax.vmap(reset_one)(jax.random.split(key, num_envs))
@@ -56,8 +56,7 @@ def vectorise(environment: Any, params: Any, id: str, num_envs: int, actions: Di
             lambda: _where(done, jax.vmap(reset_one)(reset_key), (inner, final_obs)),
             lambda: (inner, final_obs),
         )
-        episode_return = state.episode_return + reward
-        episode_length = state.episode_length + 1
+        episode_return, episode_length = state.episode_return + reward, state.episode_length + 1
         outcome = Step(obs, reward, terminated, truncated, final_obs, episode_return, episode_length)
         ongoing = EnvState(inner, obs, jnp.where(done, 0, episode_return), jnp.where(done, 0, episode_length))
         return ongoing, outcome

@@ -1,6 +1,7 @@
 """What is ejected for a run: which definitions take the place of others, and what is known from the outside."""
 
 import ast
+import re
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -37,6 +38,8 @@ class Choice:
     run: Run
     suite: str
     name: str
+    members: int = 1
+    """Seeds that the file trains in one program."""
 
     @property
     def array(self) -> str:
@@ -56,8 +59,9 @@ class Choice:
             "benchback.algorithms.ppo.config.Hyper": f"{algorithm}.config.Hyper",
             f"{PARTS}.gymnax_{framework}.environment": f"{PARTS}.{self.suite}_{framework}.environment",
             "benchback.envs.gymnasium._made": f"{PARTS}.made.made",
-            "benchback.envs.any_member.any_member": f"{PARTS}.single.only_member",
         }
+        if self.members == 1:
+            names["benchback.envs.any_member.any_member"] = f"{PARTS}.single.only_member"
         if self.suite == "gymnax" and _keeps_types(self.name):
             names["benchback.envs.vectorise._probe"] = f"{PARTS}.single.observation_shape"
             names["benchback.envs.vectorise._cast"] = f"{PARTS}.single.uncast"
@@ -75,6 +79,12 @@ class Choice:
             "benchback.backends.nnx.agent": f"{PARTS}.splitting.agent",
             f"{PARTS}.compiling.jit": COMPILING[run.compile_mode],
         }
+        if self.members > 1:
+            many = f"{PARTS}.many"
+            names |= {f"{loop}.train": f"{many}.train", f"{loop}.mean_return": f"{many}.mean_return"}
+            names |= {"benchback.backends.xla.agent": f"{many}.agent"}
+            names |= {"benchback.backends.nnx.agent": f"{many}.split_agent"}
+            names[f"{PARTS}.compiling.jit"] = COMPILING["none" if run.compile_mode == "none" else "jit"]
         if self.suite == EXTERNAL:
             names[f"{loop}.is_kept"] = f"{loop}.is_kept_but_episodes"
             names[f"{loop}.stored_at"] = f"{loop}.stored_or_new"
@@ -106,8 +116,7 @@ class Choice:
         config = self.run.config
         nested = any(getattr(config, name, False) for name in ("normalise_obs", "normalise_reward", "replay_capacity"))
         names = {} if nested else {f"{torch_loop}.named": f"{torch_loop}.named_at_once"}
-        path = module_path(f"benchback.algorithms.{self.run.algorithm}.{self.run.backend}")
-        if path is not None and "Counter[" in path.read_text():
+        if self._counters():
             names |= {f"{torch_loop}.{name}": f"{torch_loop}.{name}_counting" for name in ("save", "load")}
             names[f"{PARTS}.loop.save"] = f"{torch_loop}.save_counting"
         return names
@@ -159,9 +168,17 @@ class Choice:
                 definition.node.value = constant(self.name)
             elif definition.module.startswith(PARTS) and definition.name == "SEED":
                 definition.node.value = ast.Constant(self.run.seed)
+            elif definition.module.startswith(PARTS) and definition.name in ("MEMBERS", "COUNTERS"):
+                value = self.members if definition.name == "MEMBERS" else self._counters()
+                definition.node.value = ast.parse(repr(value), mode="eval").body
             elif symbol == self.config_symbol:
                 self._put_defaults(definition.node)
                 _give_floats(definition.node, program.definitions[self.hyper_symbol])
+
+    def _counters(self) -> tuple[str, ...]:
+        """Fields of the State that are the same for all members."""
+        path = module_path(f"benchback.algorithms.{self.run.algorithm}.{self.run.backend}")
+        return tuple(re.findall(r"^ +(\w+): Counter\[", path.read_text(), re.MULTILINE)) if path else ()
 
     def _put_defaults(self, node: ast.ClassDef) -> None:
         config: Any = self.run.config
@@ -223,8 +240,8 @@ def _described(body: list[ast.stmt]) -> dict[str, list[Any]]:
     return found
 
 
-def choose(run: Run) -> Choice:
-    """The choice that a run means; InputError if it cannot be ejected."""
+def choose(run: Run, members: int = 1) -> Choice:
+    """The choice that a run and a number of seeds mean; InputError if it cannot be ejected."""
     suite, _, name = run.env.partition("/")
     if module_path(f"{PARTS}.{suite}_{run.framework}") is None:
         raise InputError(f"env={run.env} cannot be ejected; use a gymnax, torch or gymnasium environment")
@@ -240,4 +257,12 @@ def choose(run: Run) -> Choice:
         raise InputError(f"network={network} cannot be ejected: it is of a plug-in; use --network mlp")
     if run.gradients != "framework":
         raise InputError(f"gradients={run.gradients} cannot be ejected; use --gradients framework")
-    return Choice(run, suite, name)
+    if members < 1:
+        raise InputError(f"population={members} has no members; choose at least 1")
+    if members > 1 and (run.framework != "jax" or suite == EXTERNAL):
+        cause = f"backend={run.backend}" if run.framework != "jax" else f"env={run.env}"
+        raise InputError(
+            f"population={members} does not fit {cause}: members share one JAX program; use a backend of the JAX "
+            "family and a gymnax environment, or eject one agent and run it once for each seed"
+        )
+    return Choice(run, suite, name, members)

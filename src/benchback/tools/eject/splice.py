@@ -104,7 +104,8 @@ class Splicing(ast.NodeTransformer):
                         hand_over_comments(statement, before)
                         statement.comments = []  # type: ignore[attr-defined]
                     statement.apart = getattr(statement, "apart", False) and not before  # type: ignore[attr-defined]
-                    if not is_part(self.symbols.get(id(function), "")):
+                    known = isinstance(statement, ast.Return) and whole and _functions_made(function)
+                    if not known and not is_part(self.symbols.get(id(function), "")):
                         _describe(function, [*before, statement])
                     return before
         return []

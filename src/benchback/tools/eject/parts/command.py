@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from benchback.algorithms.ppo.config import Config, Hyper
-from benchback.tools.eject.parts.loop import save, train
+from benchback.tools.eject.parts.loop import mean_return, save, train
 
 SEED = 0
 
@@ -29,6 +29,6 @@ def main() -> None:
     config, started = Config(**given), time.perf_counter()
     for iteration, state, metrics in train(config, seed, resume):
         done, elapsed_s = f"iteration {iteration}/{config.num_iterations}", time.perf_counter() - started
-        print(f"{done}  return {metrics['episode_return']:.1f}  {elapsed_s:.1f} s", flush=True)
+        print(f"{done}  return {mean_return(metrics):.1f}  {elapsed_s:.1f} s", flush=True)
         if iteration == config.num_iterations:
             save(checkpoint, state, iteration)

@@ -43,6 +43,11 @@ def train(config: Config, seed: int, resume: Path | None = None) -> Iterator[tup
         yield iteration, state, {name: float(x) for name, x in jax.device_get(metrics).items()}
 
 
+def mean_return(metrics: dict[str, Any]) -> Any:
+    """The mean return of the episodes that ended."""
+    return metrics["episode_return"]
+
+
 def save(path: Path, state: Any, iteration: int) -> None:
     """Write the arrays of a state under their paths in it; of random keys, their raw data."""
     arrays = {"iteration": np.array(iteration)}

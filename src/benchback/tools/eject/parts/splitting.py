@@ -27,6 +27,17 @@ def program(function: Callable[..., Any]) -> Callable[..., Any]:
     return compiled(run)
 
 
+def with_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that changes a state object, as a function of the object's arrays."""
+
+    def run(state: Any, *arguments: Any) -> tuple[Any, Any]:
+        whole = nnx.merge(*state)
+        _, result = function(whole, *arguments)
+        return split(whole), result
+
+    return run
+
+
 def split(state: Any) -> tuple[Any, Any]:
     """The graph definition of a state object, and its arrays."""
     graphdef, leaves = nnx.split(state)
