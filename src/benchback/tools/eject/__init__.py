@@ -21,7 +21,8 @@ from benchback.training.run import Run
 def eject(run: Run, command: str, sources: dict[str, str] | None = None, members: int = 1) -> str:
     """The text of a file that trains as the run does; `command` is quoted in it.
 
-    It trains `members` seeds in one program, from the run's on. `sources` maps modules to texts that are used in place of their files.
+    It trains `members` seeds in one program, from the run's on. `sources` maps modules to texts that are used in place
+    of their files.
     """
     choice = choose(run, members)
     linker = Linker(choice.array, choice.replaced, sources)

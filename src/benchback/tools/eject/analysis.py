@@ -118,7 +118,8 @@ class Analysis(Expressions):
                 self._returns(frame.node, self.see(node.value, env, frame) if node.value else Const(None))
                 return True
             case ast.Raise():
-                self.see(node.exc, env, frame)
+                if node.exc:
+                    self.see(node.exc, env, frame)
                 return True
             case ast.Assign():
                 value = self.see(node.value, env, frame)

@@ -161,6 +161,8 @@ class Calls(Knowledge):
         if text in FOLLOWED and any(isinstance(x, Unseen) for x in args):
             return UNSEEN
         match text, args:
+            case "isinstance", [Live(name), _] if (kinds := self._kinds(node.args[1])) is not None:
+                return Const(name in kinds)
             case "isinstance", [value, kind]:
                 return self._is_instance(value, kind)
             case "hasattr", [Instance() as owner, Const(str() as name)]:
@@ -191,6 +193,18 @@ class Calls(Knowledge):
         for value in (*args, *keywords.values()):
             (self.iterate if text in ("map", "zip", "enumerate", "list", "tuple") else self.escape)(value)
         return TOP
+
+    def _kinds(self, node: Any) -> list[str] | None:
+        """Names of the classes of libraries in `A | B`; None if it is anything else."""
+        match node:
+            case ast.BinOp(left=left, op=ast.BitOr(), right=right):
+                kinds = self._kinds(left), self._kinds(right)
+                return None if None in kinds else [*(kinds[0] or []), *(kinds[1] or [])]
+            case ast.Name(symbol) if isinstance(self._node_of(symbol), ast.Assign):
+                return self._kinds(self._node_of(symbol).value)
+            case ast.Attribute(attr=name):
+                return [name]
+        return None
 
     def _is_instance(self, value: Any, kind: Any) -> Any:
         match value, kind:

@@ -59,6 +59,8 @@ class Choice:
             "benchback.algorithms.ppo.config.Hyper": f"{algorithm}.config.Hyper",
             f"{PARTS}.gymnax_{framework}.environment": f"{PARTS}.{self.suite}_{framework}.environment",
             "benchback.envs.gymnasium._made": f"{PARTS}.made.made",
+            "benchback.envs.gymnasium._make": f"{PARTS}.made.one",
+            "benchback.envs.gymnasium.space_notes": f"{PARTS}.made.no_notes",
         }
         if self.members == 1:
             names["benchback.envs.any_member.any_member"] = f"{PARTS}.single.only_member"
@@ -117,8 +119,7 @@ class Choice:
         nested = any(getattr(config, name, False) for name in ("normalise_obs", "normalise_reward", "replay_capacity"))
         names = {} if nested else {f"{torch_loop}.named": f"{torch_loop}.named_at_once"}
         if self._counters():
-            names |= {f"{torch_loop}.{name}": f"{torch_loop}.{name}_counting" for name in ("save", "load")}
-            names[f"{PARTS}.loop.save"] = f"{torch_loop}.save_counting"
+            names |= {f"{torch_loop}.load": f"{PARTS}.counting.load", f"{PARTS}.loop.save": f"{PARTS}.counting.save"}
         return names
 
     @property
@@ -157,7 +158,7 @@ class Choice:
             environment = gymnasium.make(self.name)
             spaces = environment.action_space, environment.observation_space
             actions, observations = (Live(type(space).__name__) for space in spaces)
-            spaces = {"actions_of": actions, "_preparation": actions, "layout": observations, "encoding": observations}
+            spaces = {"actions_of": actions, "preparation": actions, "layout": observations, "encoding": observations}
             return {symbol_of(module, name): {"space": space} for name, space in spaces.items()}
         return {symbol_of(module, "_actions"): {"space": Live("Discrete" if self.kind == "discrete" else "Box")}}
 

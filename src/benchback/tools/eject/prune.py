@@ -12,7 +12,7 @@ from benchback.tools.eject.link import Program, bound_names, written_length
 from benchback.tools.eject.source import clone
 from benchback.tools.eject.values import Class, Const, Instance, Library, Module
 
-PURE_CALLS = ("time.perf_counter", "eqx.field", "nnx.Variable", "jax.lax.cond")
+PURE_CALLS = ("getattr", "time.perf_counter", "eqx.field", "nnx.Variable", "jax.lax.cond")
 """Calls of libraries that may be left out if nobody needs their result."""
 REPEATED = ("optax.GradientTransformationExtraArgs",)
 """Classes whose heirs in this package only tell what their fields are."""

@@ -7,6 +7,8 @@ as a record of two, is spliced whatever its length: then the record can go, and 
 import ast
 import re
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from benchback.tools.eject.analysis import Analysis
@@ -78,12 +80,11 @@ class Splicing(ast.NodeTransformer):
                 if isinstance(inner := getattr(statement, name, None), list):
                     repeated = [statement] if isinstance(statement, ast.For | ast.While) else []
                     setattr(statement, name, self._spliced(inner, [*repeated, *block[place + 1 :], *later]))
-            free = _done_with(done, [statement, *block[place + 1 :], *later])
-            done += self._before(statement, block, free | _target(statement))
+            done += self._before(statement, block, partial(_done_with, done, [statement, *block[place + 1 :], *later]))
             done.append(statement)
         return done
 
-    def _before(self, statement: ast.stmt, block: list[ast.stmt], free: set[str]) -> list[ast.stmt]:
+    def _before(self, statement: ast.stmt, block: list[ast.stmt], free: Callable[[], set[str]]) -> list[ast.stmt]:
         """Statements in the place of the first call of the statement that can be spliced; it gets their result."""
         if isinstance(statement, ast.Expr) and (done := self._without_result(statement)):
             return done
@@ -91,11 +92,13 @@ class Splicing(ast.NodeTransformer):
             return []
         for call in _evaluated_first(statement.value):
             function = self.called.get(id(call))
-            whole = call is statement.value and self._goes_on(statement)
-            if function is not None and block is not self.host[-1].body and any(map(_is_function, function.body)):
+            if function is None or not self._may_go(function):
                 continue
-            if function is not None and self._may_go(function) and self._fits(function, whole):
-                body = _Body(function, call, self.host, free).spliced()
+            whole = call is statement.value and self._goes_on(statement)
+            if block is not self.host[-1].body and any(map(_is_function, function.body)):
+                continue
+            if self._fits(function, whole):
+                body = _Body(function, call, self.host, free() | _target(statement)).spliced()
                 if body is not None:
                     self.gone.add(id(function))
                     *before, last = body
@@ -113,13 +116,14 @@ class Splicing(ast.NodeTransformer):
     def _without_result(self, statement: ast.Expr) -> list[Any]:
         """The one statement of a function without arguments or result, in the place of its call."""
         function = self.called.get(id(statement.value))
-        if not isinstance(function, ast.FunctionDef) or parameters(function) or len(_statements(function)) != 1:
+        if not isinstance(function, ast.FunctionDef) or parameters(function) or len(_statements(function)) > 1:
             return []
-        only = clone(_statements(function)[0])
-        if not isinstance(only, ast.Assign) or function in self.analysis.escaped:
+        only = clone(_statements(function)[0]) if _statements(function) else ast.Expr(ast.Constant(None))
+        if not isinstance(only, ast.Assign | ast.Expr) or function in self.analysis.escaped:
             return []
         statement.value, self.changed = ast.Constant(None), True
-        _describe(function, [only])
+        if isinstance(only, ast.Assign):
+            _describe(function, [only])
         return [only]
 
     def _goes_on(self, statement: Any) -> bool:

@@ -204,7 +204,7 @@ class Inlining(ast.NodeTransformer):
             return self._of_closure(node, function)
         result = _only_result(function)
         given = _given(function, node)
-        if result is None or given is None:
+        if result is None or given is None or isinstance(result, ast.Lambda):
             return node
         if not self._worth_it(result, given):
             mentions = self.mentions[self.top[id(function)]]

@@ -101,12 +101,6 @@ def save(path: Path, state: State, iteration: int) -> None:
     save_file(found | {"iteration": torch.tensor(iteration)}, path)
 
 
-def save_counting(path: Path, state: State, iteration: int) -> None:
-    """Write the tensors of a state, and what it counts."""
-    found = {name: x.contiguous() for name, x in tensors(state).items()}
-    save_file(found | counts(state) | {"iteration": torch.tensor(iteration)}, path)
-
-
 def tensors(state: State) -> dict[str, Tensor]:
     """The tensors of a state by name, without the environment: a resumed run starts new episodes."""
     found = {"generator": state.generator.get_state()}
@@ -128,11 +122,6 @@ def named_at_once(part: Any, prefix: str) -> dict[str, Tensor]:
     return {prefix + field: x for field, x in part._asdict().items()}
 
 
-def counts(state: State) -> dict[str, Tensor]:
-    """What a state counts, by name."""
-    return {name: torch.tensor(x) for name, x in vars(state).items() if isinstance(x, int)}
-
-
 @torch.no_grad()
 def load(path: Path, state: State) -> int:
     """Put the tensors of a file into a state; the iterations that were done."""
@@ -140,16 +129,4 @@ def load(path: Path, state: State) -> int:
     for name, x in tensors(state).items():
         x.copy_(stored[name])
     state.generator.set_state(stored["generator"])
-    return int(stored["iteration"])
-
-
-@torch.no_grad()
-def load_counting(path: Path, state: State) -> int:
-    """Put the tensors of a file and its counts into a state; the iterations that were done."""
-    stored = load_file(path)
-    for name, x in tensors(state).items():
-        x.copy_(stored[name])
-    state.generator.set_state(stored["generator"])
-    for name in counts(state):
-        setattr(state, name, int(stored[name]))
     return int(stored["iteration"])
