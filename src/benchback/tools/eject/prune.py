@@ -42,6 +42,8 @@ def removable(node: ast.expr) -> bool:
             return all(map(removable, (test, body, other)))
         case ast.JoinedStr():
             return True
+        case ast.Subscript(value=value, slice=ast.Slice(lower=first, upper=last)):
+            return removable(value) and all(x is None or removable(x) for x in (first, last))
     return False
 
 
@@ -332,16 +334,20 @@ def attributes_read(node: Any) -> set[tuple[str | None, str]]:
 
     A string in it may be the name of an attribute.
     """
-    attributes = [x for x in ast.walk(node) if isinstance(x, ast.Attribute) and isinstance(x.ctx, ast.Load)]
-    owners = [getattr(x.value, "known", None) for x in attributes]
-    found = {
-        (owner.symbol if isinstance(owner, Instance) else None, x.attr)
-        for x, owner in zip(attributes, owners, strict=True)
-        if not isinstance(owner, Library) and not (x.attr in OF_ARRAYS and not isinstance(owner, Instance))
-    }
-    said = {id(x.value) for x in ast.walk(node) if isinstance(x, ast.Expr)}
-    constants = (x for x in ast.walk(node) if isinstance(x, ast.Constant) and id(x) not in said)
-    return found | {(None, x.value) for x in constants if isinstance(x.value, str)}
+    found: set[tuple[str | None, str]] = set()
+    said: set[int] = set()
+    for x in ast.walk(node):  # a statement before what it contains
+        if isinstance(x, ast.Expr):
+            said.add(id(x.value))
+        elif isinstance(x, ast.Constant) and isinstance(x.value, str) and id(x) not in said:
+            found.add((None, x.value))
+        elif isinstance(x, ast.Attribute) and isinstance(x.ctx, ast.Load):
+            owner = getattr(x.value, "known", None)
+            if isinstance(owner, Instance):
+                found.add((owner.symbol, x.attr))
+            elif not isinstance(owner, Library) and x.attr not in OF_ARRAYS:
+                found.add((None, x.attr))
+    return found
 
 
 def _can_drop_field(call: ast.Call, name: str, place: int | None) -> bool:

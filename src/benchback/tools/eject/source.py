@@ -6,7 +6,6 @@ literals carry `raw`. Everything else is the tree of `ast`, changed in place by 
 
 import ast
 import io
-import re
 import tokenize
 from collections.abc import Iterator
 from typing import Any
@@ -134,8 +133,14 @@ class _AsWritten(ast.NodeTransformer):
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.expr:
         raw: str = getattr(node, "raw", "")
-        names = {x.id for x in ast.walk(node) if isinstance(x, ast.Name)}
-        return ast.Name(raw) if raw and names <= set(re.findall(r"\w+", raw)) else node
+        if not raw:
+            return node
+        written = ast.parse(f"({raw})", mode="eval").body
+        if isinstance(written, ast.Constant):  # what was to be put in is known
+            same = written.value == "".join(getattr(x, "value", "") for x in node.values)
+        else:
+            same = ast.dump(written) == ast.dump(_bare(node))
+        return ast.Name(raw) if same else node
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         # Operators keep the parentheses that the source has for its reader.

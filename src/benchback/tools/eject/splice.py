@@ -359,6 +359,8 @@ def _ends_once(function: ast.FunctionDef) -> bool:
     body = _statements(function)
     if not body or not isinstance(body[-1], ast.Return) or body[-1].value is None:
         return False
+    if isinstance(body[-1].value, ast.Lambda):  # a function without a name of its own
+        return False
     inner = [x for y in body[:-1] for x in _walk_here(y)]
     return not any(isinstance(x, ast.Return | ast.Yield | ast.Raise | ast.Try | ast.With) for x in inner)
 

@@ -105,17 +105,19 @@ class Tidying(ast.NodeTransformer):
 
     def _copies(self, node: ast.FunctionDef) -> None:
         """Use the original of a variable that is only a copy of another."""
-        stored = Counter(x.id for x in ast.walk(node) if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store))
-        stored.update(x.name for x in ast.walk(node) if isinstance(x, ast.FunctionDef) and x is not node)
-        stored.update(x.arg for x in ast.walk(node) if isinstance(x, ast.arg))
-        for x in [x for y in node.body if not isinstance(y, ast.FunctionDef) for x in ast.walk(y)]:
-            match x:
-                case ast.Assign(targets=[ast.Name(name)], value=ast.Name(other)) if name != other:
-                    if stored[name] == 1 and stored[other] <= 1:
-                        for use in ast.walk(node):
-                            if isinstance(use, ast.Name) and use.id == name and isinstance(use.ctx, ast.Load):
-                                use.id = other
-                        self.changed = True
+        copies = [x for y in node.body if not isinstance(y, ast.FunctionDef) for x in _copies_in(y)]
+        if not copies:
+            return
+        nodes = list(ast.walk(node))
+        stored = Counter(x.id for x in nodes if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store))
+        stored.update(x.name for x in nodes if isinstance(x, ast.FunctionDef) and x is not node)
+        stored.update(x.arg for x in nodes if isinstance(x, ast.arg))
+        for name, other in copies:
+            if stored[name] == 1 and stored[other] <= 1:
+                for use in nodes:
+                    if isinstance(use, ast.Name) and use.id == name and isinstance(use.ctx, ast.Load):
+                        use.id = other
+                self.changed = True
 
     def _unread(self, node: ast.FunctionDef) -> None:
         if any(isinstance(x, ast.FunctionDef) for x in node.body):
@@ -130,6 +132,16 @@ class Tidying(ast.NodeTransformer):
         gone = _Unread(loaded(node))
         node.body = [y for x in node.body for y in gone.kept(x)]
         self.changed |= gone.changed
+
+
+def _copies_in(statement: ast.stmt) -> list[tuple[str, str]]:
+    """Name and original of the copies that a statement makes."""
+    found = []
+    for x in ast.walk(statement) if hasattr(statement, "body") else [statement]:
+        match x:
+            case ast.Assign(targets=[ast.Name(name)], value=ast.Name(other)) if name != other:
+                found.append((name, other))
+    return found
 
 
 class _Unread(ast.NodeTransformer):
