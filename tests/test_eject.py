@@ -230,8 +230,10 @@ def test_every_file_gives_the_numbers_of_the_tree(case: Case, tmp_path: Path) ->
     check_text(case, tmp_path)
 
 
-MOST_LINES = 450
-"""Of a file of PPO with the default network, comments and blank lines included."""
+MOST_LINES = {"pytorch": 480}
+"""Of a file of PPO with the default network, comments and blank lines included; 450 for backends that are not named.
+
+PyTorch's contains the environment in JAX, and what serves it to torch."""
 
 
 def check_text(case: Case, folder: Path) -> None:
@@ -253,7 +255,7 @@ def check_text(case: Case, folder: Path) -> None:
     assert [x.name for x in tree.body if isinstance(x, ast.FunctionDef)][-1] == "main"
     assert max(map(len, text.splitlines())) <= 120
     if case in EVERY and case[0] == "ppo":
-        assert len(text.splitlines()) <= MOST_LINES
+        assert len(text.splitlines()) <= MOST_LINES.get(case[1], 450)
 
 
 def dead_branches(tree: ast.AST) -> list[str]:

@@ -21,7 +21,7 @@ from benchback.tools.eject.values import Class
 
 CHANGING = ("append", "extend", "pop", "update", "reset", "draw", "step", "set_value")
 """Methods that may change something, as do those of torch that end in an underscore."""
-SHORT = 14
+SHORT = 20
 """Lines of a body that is spliced."""
 LONG_ARGUMENT = 40
 """Letters of an argument that gets a name."""
@@ -80,7 +80,7 @@ class Splicing(ast.NodeTransformer):
                 if isinstance(inner := getattr(statement, name, None), list):
                     repeated = [statement] if isinstance(statement, ast.For | ast.While) else []
                     setattr(statement, name, self._spliced(inner, [*repeated, *block[place + 1 :], *later]))
-            done += self._before(statement, block, partial(_done_with, done, [statement, *block[place + 1 :], *later]))
+            done += self._before(statement, block, partial(_done_with, done, [*block[place + 1 :], *later]))
             done.append(statement)
         return done
 
@@ -98,7 +98,10 @@ class Splicing(ast.NodeTransformer):
             if block is not self.host[-1].body and any(map(_is_function, function.body)):
                 continue
             if self._fits(function, whole):
-                body = _Body(function, call, self.host, free() | _target(statement)).spliced()
+                elsewhere = Counter(x.id for x in ast.walk(statement.value) if isinstance(x, ast.Name))
+                elsewhere.subtract(x.id for x in ast.walk(call) if isinstance(x, ast.Name))
+                over = free() - {name for name, number in elsewhere.items() if number}
+                body = _Body(function, call, self.host, over, over - _names(call) | _target(statement)).spliced()
                 if body is not None:
                     self.gone.add(id(function))
                     *before, last = body
@@ -229,8 +232,9 @@ class _Exchange(ast.NodeTransformer):
 class _Body:
     """The body of a function with the arguments of a call in the place of its parameters."""
 
-    def __init__(self, function: ast.FunctionDef, call: ast.Call, host: list[Any], target: set[str]):
-        self.function, self.call, self.host, self.target = function, call, host, target
+    def __init__(self, function: ast.FunctionDef, call: ast.Call, host: list[Any], over: set[str], target: set[str]):
+        """`over` are names that nothing reads after the call, `target` those that it or its statement gives anew."""
+        self.function, self.call, self.host, self.over, self.target = function, call, host, over, target
 
     def spliced(self) -> list[Any] | None:
         """The statements, the last of them a Return; None if names would be confused."""
@@ -255,7 +259,7 @@ class _Body:
         if any(not simple(x) or name in stored for name, x in given.items() if name in outside and name in kept):
             return None
         changed = {name for name, x in given.items() if name in stored and ast.unparse(x) == name}
-        if changed - self.target:
+        if changed - self.over - self.target:
             return None
         local = own - set(given)
         clashing = (local & outside - self.target) | (local & self.target & _names(self.call))

@@ -28,15 +28,14 @@ def to_torch(game: Env) -> Env:
         # The whole array and an index for each step: the compiled step slices it faster than Python could.
         return [(raw, np.int32(t)) for t in range(num_steps)]
 
+    @jax.jit
     def step_in_jax(state: EnvState, action: Any, raw: Any, t: Any) -> tuple[EnvState, Step]:
         following, outcome = game.step(state, jnp.asarray(action), jax.random.wrap_key_data(raw[t]))
         # The observation is also in the outcome: the program would return it twice.
         return following._replace(obs=None), outcome
 
-    run = jax.jit(step_in_jax)
-
     def step(state: EnvState, action: Tensor, noise: tuple[Any, Any]) -> tuple[EnvState, Step]:
-        following, outcome = run(state.inner, _to_jax(action), *noise)
+        following, outcome = step_in_jax(state.inner, _to_jax(action), *noise)
         seen = Step(*map(_to_torch, outcome))
         return EnvState(following._replace(obs=outcome.obs), seen.obs, None, None), seen
 

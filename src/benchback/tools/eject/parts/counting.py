@@ -12,8 +12,7 @@ from benchback.tools.eject.parts.torch_loop import tensors
 
 def save(path: Path, state: State, iteration: int) -> None:
     """Write the tensors of a state, and what it counts."""
-    found = {name: x.contiguous() for name, x in tensors(state).items()}
-    save_file(found | counts(state) | {"iteration": torch.tensor(iteration)}, path)
+    save_file(tensors(state) | counts(state) | {"iteration": torch.tensor(iteration)}, path)
 
 
 def counts(state: State) -> dict[str, Tensor]:

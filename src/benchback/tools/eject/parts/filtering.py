@@ -4,13 +4,25 @@ from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
-
-from benchback.backends.equinox import _flat
+import jax
 
 
 def flatten(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function compiled by jax.jit with its arguments as flat lists of arrays."""
-    return _flat(function, (0,))
+    """The function compiled by jax.jit, with its arguments as flat lists of arrays."""
+    structures: dict[Any, Any] = {}
+
+    def run(structure: Any, *leaves: Any) -> list[Any]:
+        out, structures[structure] = jax.tree.flatten(function(*map(jax.tree.unflatten, structure, leaves)))
+        return out
+
+    program = jax.jit(run, static_argnums=0, donate_argnums=1)
+
+    def call(*arguments: Any) -> Any:
+        leaves, structure = zip(*map(jax.tree.flatten, arguments), strict=True)
+        out = program(structure, *leaves)
+        return jax.tree.unflatten(structures[structure], out)
+
+    return call
 
 
 def filter_jit(function: Callable[..., Any]) -> Callable[..., Any]:

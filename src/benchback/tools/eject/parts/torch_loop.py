@@ -97,8 +97,7 @@ def train(config: Config, seed: int, resume: Path | None = None) -> Iterator[tup
 
 def save(path: Path, state: State, iteration: int) -> None:
     """Write the tensors of a state."""
-    found = {name: x.contiguous() for name, x in tensors(state).items()}
-    save_file(found | {"iteration": torch.tensor(iteration)}, path)
+    save_file(tensors(state) | {"iteration": torch.tensor(iteration)}, path)
 
 
 def tensors(state: State) -> dict[str, Tensor]:
