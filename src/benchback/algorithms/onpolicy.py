@@ -49,17 +49,10 @@ def to_transitions(
     step: Step,
 ) -> Transition:
     """The rollout made of these arrays and the environment's steps, all time-major."""
+    reward, terminated, truncated = step.reward, step.terminated, step.truncated
+    episode_return, episode_length = step.episode_return, step.episode_length
     return Transition(
-        obs=obs,
-        action=action,
-        log_prob=log_prob,
-        value=value,
-        reward=step.reward,
-        terminated=step.terminated,
-        truncated=step.truncated,
-        final_value=final_value,
-        episode_return=step.episode_return,
-        episode_length=step.episode_length,
+        obs, action, log_prob, value, reward, terminated, truncated, final_value, episode_return, episode_length
     )
 
 

@@ -22,6 +22,8 @@ class EjectFlags(Generic[Config]):
     run: Config
     out: Path | None = None
     """Python file to write; must not exist. By default the name of the algorithm, e.g. ppo.py."""
+    population: int = 1
+    """Seeds that the file trains side by side in one program, from the run's seed on; JAX backends."""
     config: Path | None = None
     """YAML file with fields of the run (as config.yaml in a run folder); flags override it."""
 
@@ -41,7 +43,7 @@ def eject(arguments: list[str]) -> int:
     flags = parse(flags_type, arguments, f"eject {fields['algorithm']}", default)
     out = flags.out or Path(f"{flags.run.algorithm}.py")
     check_new(out)
-    text = eject(flags.run, command)
+    text = eject(flags.run, command, members=flags.population)
     check_name(out, text)
     with out.open("x") as file:
         file.write(text)

@@ -83,9 +83,9 @@ class Env:
     reset: Callable[[Any], EnvState]
     """Source of randomness -> state."""
     draw: Callable[[Any, int], Any]
-    """(source of randomness, T) -> noise of T steps, indexed by step along its first axis."""
+    """(randomness, T) -> noise of T steps, along its first axis."""
     step: Callable[[EnvState, Any, Any], tuple[EnvState, Step]]
-    """(state, actions of all environments, noise of one step) -> state, outcome."""
+    """(state, actions, noise) -> state, outcome."""
     external: Any = None
     """The ExternalEnv behind it, which counts transfers; None where the environment is part of the program."""
     render: Callable[[Any], Any] | None = None

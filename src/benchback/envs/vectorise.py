@@ -27,19 +27,17 @@ def vectorise(environment: Any, params: Any, id: str, num_envs: int, actions: Di
     def observe(obs: Any) -> Shaped[Array, "*O"]:
         return jnp.asarray(obs, obs_dtype)
 
-    def cast(inner: Any) -> Any:
-        return jax.tree.map(lambda x, dtype: jax.lax.convert_element_type(x, dtype), inner, dtypes)
-
     def reset_one(key: Key[Array, ""]) -> tuple[Any, Shaped[Array, "*O"]]:
         obs, inner = environment.reset_env(key, params)
-        return cast(inner), observe(obs)
+        return _cast(inner, dtypes), observe(obs)
 
     def step_one(key: Key[Array, ""], inner: Any, action: Shaped[Array, "*A"]) -> tuple[Any, ...]:
         if isinstance(actions, Box):
             action = jnp.clip(action, jnp.array(actions.low), jnp.array(actions.high))
         obs, inner, reward, terminated, _ = environment.step_env(key, inner, action, params)
         truncated = jnp.asarray(environment.is_truncated(inner, params), jnp.bool_)
-        return cast(inner), observe(obs), jnp.asarray(reward, float), jnp.asarray(terminated, jnp.bool_), truncated
+        inner = _cast(inner, dtypes)
+        return inner, observe(obs), jnp.asarray(reward, float), jnp.asarray(terminated, jnp.bool_), truncated
 
     def reset(key: Key[Array, ""]) -> EnvState:
         inner, obs = jax.vmap(reset_one)(jax.random.split(key, num_envs))
@@ -58,8 +56,7 @@ def vectorise(environment: Any, params: Any, id: str, num_envs: int, actions: Di
             lambda: _where(done, jax.vmap(reset_one)(reset_key), (inner, final_obs)),
             lambda: (inner, final_obs),
         )
-        episode_return = state.episode_return + reward
-        episode_length = state.episode_length + 1
+        episode_return, episode_length = state.episode_return + reward, state.episode_length + 1
         outcome = Step(obs, reward, terminated, truncated, final_obs, episode_return, episode_length)
         ongoing = EnvState(inner, obs, jnp.where(done, 0, episode_return), jnp.where(done, 0, episode_length))
         return ongoing, outcome
@@ -69,6 +66,10 @@ def vectorise(environment: Any, params: Any, id: str, num_envs: int, actions: Di
 
 def _where(mask: Bool[Array, "E"], x: Any, y: Any) -> Any:
     return jax.tree.map(lambda a, b: jnp.where(mask.reshape(-1, *[1] * (a.ndim - 1)), a, b), x, y)
+
+
+def _cast(inner: Any, dtypes: Any) -> Any:
+    return jax.tree.map(lambda x, dtype: jax.lax.convert_element_type(x, dtype), inner, dtypes)
 
 
 def _probe(environment: Any, params: Any, actions: Discrete | Box) -> tuple[tuple[int, ...], Any]:

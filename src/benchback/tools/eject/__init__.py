@@ -18,12 +18,13 @@ from benchback.tools.eject.specialise import specialise
 from benchback.training.run import Run
 
 
-def eject(run: Run, command: str, sources: dict[str, str] | None = None) -> str:
+def eject(run: Run, command: str, sources: dict[str, str] | None = None, members: int = 1) -> str:
     """The text of a file that trains as the run does; `command` is quoted in it.
 
-    `sources` maps modules to texts that are used in place of their files.
+    It trains `members` seeds in one program, from the run's on. `sources` maps modules to texts that are used in place
+    of their files.
     """
-    choice = choose(run)
+    choice = choose(run, members)
     linker = Linker(choice.array, choice.replaced, sources)
     linker.program.member = linker.link
     entry = linker.link(f"{PARTS}.command", "main")
@@ -49,9 +50,7 @@ def header(run: Run, command: str, program: Program) -> str:
     return f'''"""{title}.
 
 Ejected from benchback {__version__} (Apache-2.0); the same seed gives the same numbers there and here:
-
     {command}
-
 Runs with {versions}.
 """'''
 

@@ -20,6 +20,7 @@ from benchback.tools.eject.values import (
     Instance,
     Items,
     Unseen,
+    Wrapped,
     join,
     truth,
 )
@@ -117,7 +118,8 @@ class Analysis(Expressions):
                 self._returns(frame.node, self.see(node.value, env, frame) if node.value else Const(None))
                 return True
             case ast.Raise():
-                self.see(node.exc, env, frame)
+                if node.exc:
+                    self.see(node.exc, env, frame)
                 return True
             case ast.Assign():
                 value = self.see(node.value, env, frame)
@@ -158,7 +160,7 @@ class Analysis(Expressions):
         value: Any = Function(node)
         if any(ast.unparse(x).partition("(")[0] not in TRANSPARENT for x in node.decorator_list):
             self.escape(value)
-            value = TOP
+            value = Wrapped(node)
         self.bind(ast.Name(node.name, ast.Store()), value, env, frame)
 
     def _branch(self, node: ast.If, env: dict[str, Any], frame: Frame) -> bool:

@@ -18,11 +18,14 @@ from benchback.tools.eject.values import (
     Live,
     Unknown,
     Unseen,
+    Wrapped,
     join,
 )
 
 STRING_METHODS = ("endswith", "startswith", "removeprefix", "removesuffix")
-FOLLOWED = ("isinstance", "hasattr", "getattr", "replace", "cast", "torch.compile", "nnx.Variable")
+PLAIN_BASES = ("NamedTuple", "optax.GradientTransformationExtraArgs")
+"""Classes of libraries that do not call what their instances contain."""
+FOLLOWED = ("isinstance", "hasattr", "getattr", "replace", "cast", "torch.compile", "jnp.dtype", "nnx.Variable")
 """Functions of libraries whose result is known if their arguments are."""
 
 
@@ -44,6 +47,10 @@ class Calls(Knowledge):
                 return UNSEEN
             case Function():
                 return self._call(node, callee.node, args, keywords)
+            case Wrapped():
+                for value in (*args, *keywords.values()):
+                    self.escape(value)
+                return self._annotated(callee.node.returns)
             case Class(symbol):
                 return self._construct(node, symbol, args, keywords)
             case Library(text):
@@ -108,7 +115,7 @@ class Calls(Knowledge):
         bases = self.program.definitions[symbol].node.bases
         for name, value in values.items():
             self.store(symbol, name, value)
-            if any(ast.unparse(base) != "NamedTuple" for base in bases):
+            if any(ast.unparse(base) not in PLAIN_BASES for base in bases):
                 self.escape(value)  # a library may call it by the rules of its own class
         self.constructions.append((node, symbol))
         return Instance(symbol, tuple(values.items()))
@@ -154,6 +161,8 @@ class Calls(Knowledge):
         if text in FOLLOWED and any(isinstance(x, Unseen) for x in args):
             return UNSEEN
         match text, args:
+            case "isinstance", [Live(name), _] if (kinds := self._kinds(node.args[1])) is not None:
+                return Const(name in kinds)
             case "isinstance", [value, kind]:
                 return self._is_instance(value, kind)
             case "hasattr", [Instance() as owner, Const(str() as name)]:
@@ -171,13 +180,31 @@ class Calls(Knowledge):
                 return value
             case "torch.compile", [Function() as function]:
                 return function
+            case "jnp.dtype", [Const(str() as name)]:
+                return Library(f"jnp.{name}")
             case "nnx.Variable", [value]:
                 return UNSEEN if isinstance(value, Unseen) else Boxed(value)
+            case "jax.lax.scan", [Function() as function, *_]:
+                for value in (*args, *keywords.values()):
+                    self.escape(value)
+                return self._annotated(getattr(function.node, "returns", None))
             case "jax.lax.cond", [_, Function() as yes, Function() as no, *operands]:
                 return join(*(self._call(node, x.node, operands, {}, first=3) for x in (yes, no)))
         for value in (*args, *keywords.values()):
             (self.iterate if text in ("map", "zip", "enumerate", "list", "tuple") else self.escape)(value)
         return TOP
+
+    def _kinds(self, node: Any) -> list[str] | None:
+        """Names of the classes of libraries in `A | B`; None if it is anything else."""
+        match node:
+            case ast.BinOp(left=left, op=ast.BitOr(), right=right):
+                kinds = self._kinds(left), self._kinds(right)
+                return None if None in kinds else [*(kinds[0] or []), *(kinds[1] or [])]
+            case ast.Name(symbol) if isinstance(self._node_of(symbol), ast.Assign):
+                return self._kinds(self._node_of(symbol).value)
+            case ast.Attribute(attr=name):
+                return [name]
+        return None
 
     def _is_instance(self, value: Any, kind: Any) -> Any:
         match value, kind:

@@ -1,6 +1,7 @@
 """What is ejected for a run: which definitions take the place of others, and what is known from the outside."""
 
 import ast
+import re
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -9,7 +10,7 @@ from benchback.errors import InputError
 from benchback.plugins.towers import TOWERS
 from benchback.tools.eject.fold import constant
 from benchback.tools.eject.knowledge import Facts
-from benchback.tools.eject.link import Program, module_path, symbol_of
+from benchback.tools.eject.link import Definition, Program, module_path, symbol_of
 from benchback.tools.eject.source import clone
 from benchback.tools.eject.values import Const, Live
 from benchback.training.run import Run
@@ -19,7 +20,7 @@ COMPILING = {
     "jit": f"{PARTS}.compiling.jit",
     "none": f"{PARTS}.compiling.none",
     "filter_jit": f"{PARTS}.filtering.filter_jit",
-    "flatten": "benchback.backends.equinox._flat",
+    "flatten": f"{PARTS}.filtering.flatten",
     "split": f"{PARTS}.compiling.jit",
 }
 """Mode of the JAX family -> what compiles one function."""
@@ -38,6 +39,8 @@ class Choice:
     run: Run
     suite: str
     name: str
+    members: int = 1
+    """Seeds that the file trains in one program."""
 
     @property
     def array(self) -> str:
@@ -54,10 +57,17 @@ class Choice:
             "benchback.errors.InputError": "builtins.ValueError",
             "benchback.agent.Agent": f"{loop}.Agent",
             "benchback.algorithms.ppo.config.Config": f"{algorithm}.config.Config",
+            "benchback.algorithms.ppo.config.Hyper": f"{algorithm}.config.Hyper",
             f"{PARTS}.gymnax_{framework}.environment": f"{PARTS}.{self.suite}_{framework}.environment",
             "benchback.envs.gymnasium._made": f"{PARTS}.made.made",
-            "benchback.envs.any_member.any_member": f"{PARTS}.single.only_member",
+            "benchback.envs.gymnasium._make": f"{PARTS}.made.one",
+            "benchback.envs.gymnasium.space_notes": f"{PARTS}.made.no_notes",
         }
+        if self.members == 1:
+            names["benchback.envs.any_member.any_member"] = f"{PARTS}.single.only_member"
+        if self.suite == "gymnax" and _keeps_types(self.name):
+            names["benchback.envs.vectorise._probe"] = f"{PARTS}.single.observation_shape"
+            names["benchback.envs.vectorise._cast"] = f"{PARTS}.single.uncast"
         if self.suite == "torch":
             from benchback.envs.torch import MODULES
 
@@ -72,25 +82,46 @@ class Choice:
             "benchback.backends.nnx.agent": f"{PARTS}.splitting.agent",
             f"{PARTS}.compiling.jit": COMPILING[run.compile_mode],
         }
+        if self.members > 1:
+            many = f"{PARTS}.many"
+            names |= {f"{loop}.train": f"{many}.train", f"{loop}.mean_return": f"{many}.mean_return"}
+            names |= {"benchback.backends.xla.agent": f"{many}.agent"}
+            names |= {"benchback.backends.nnx.agent": f"{many}.split_agent"}
+            names[f"{PARTS}.compiling.jit"] = COMPILING["none" if run.compile_mode == "none" else "jit"]
         if self.suite == EXTERNAL:
-            names[f"{loop}.kept"] = f"{loop}.kept_but_episodes"
+            names[f"{loop}.is_kept"] = f"{loop}.is_kept_but_episodes"
+            names[f"{loop}.stored_at"] = f"{loop}.stored_or_new"
         if self.kind == "discrete":
             names[f"benchback.backends.{run.backend}.with_log_std"] = f"{PARTS}.single.without_log_std"
         return names
 
     def _torch(self, algorithm: str) -> dict[str, str]:
         wrap, before = WRAPPING[self.run.compile_mode]
+        own = {"benchback.backends.pytorch.rollout_steps": f"{PARTS}.torch_loop.rollout_steps"}
         loop, torch_loop = f"{PARTS}.loop", f"{PARTS}.torch_loop"
         implementation = f"{algorithm}.{self.run.backend}"
-        return {
-            "benchback.algorithms.ppo.pytorch.make": f"{implementation}.make",
-            "benchback.algorithms.ppo.pytorch.State": f"{implementation}.State",
-            "benchback.backends.torch_state.agent": f"{torch_loop}.agent",
-            f"{loop}.train": f"{torch_loop}.train",
-            f"{loop}.save": f"{torch_loop}.save",
-            f"{torch_loop}.compiling": wrap,
-            f"{torch_loop}.compile_gradients": before,
-        }
+        return (
+            {
+                "benchback.algorithms.ppo.pytorch.make": f"{implementation}.make",
+                "benchback.algorithms.ppo.pytorch.State": f"{implementation}.State",
+                "benchback.backends.torch_state.agent": f"{torch_loop}.agent",
+                f"{loop}.train": f"{torch_loop}.train",
+                f"{loop}.save": f"{torch_loop}.save",
+                f"{torch_loop}.compiling": wrap,
+                f"{torch_loop}.compile_gradients": before,
+            }
+            | (own if self.suite != "torch" else {})
+            | self._flat_state(torch_loop)
+        )
+
+    def _flat_state(self, torch_loop: str) -> dict[str, str]:
+        """Simpler functions for a State whose only tuple is that of the optimiser."""
+        config = self.run.config
+        nested = any(getattr(config, name, False) for name in ("normalise_obs", "normalise_reward", "replay_capacity"))
+        names = {} if nested else {f"{torch_loop}.named": f"{torch_loop}.named_at_once"}
+        if self._counters():
+            names |= {f"{torch_loop}.load": f"{PARTS}.counting.load", f"{PARTS}.loop.save": f"{PARTS}.counting.save"}
+        return names
 
     @property
     def kind(self) -> str:
@@ -103,6 +134,11 @@ class Choice:
     def config_symbol(self) -> str:
         """The symbol of the Config class."""
         return symbol_of(f"benchback.algorithms.{self.run.algorithm}.config", "Config")
+
+    @property
+    def hyper_symbol(self) -> str:
+        """The symbol of the record of float hyper-parameters."""
+        return symbol_of(f"benchback.algorithms.{self.run.algorithm}.config", "Hyper")
 
     def facts(self) -> Facts:
         """What is known from the outside: switches of the config, spaces of the environment, what torch compiles."""
@@ -123,7 +159,7 @@ class Choice:
             environment = gymnasium.make(self.name)
             spaces = environment.action_space, environment.observation_space
             actions, observations = (Live(type(space).__name__) for space in spaces)
-            spaces = {"actions_of": actions, "_preparation": actions, "layout": observations, "encoding": observations}
+            spaces = {"actions_of": actions, "preparation": actions, "layout": observations, "encoding": observations}
             return {symbol_of(module, name): {"space": space} for name, space in spaces.items()}
         return {symbol_of(module, "_actions"): {"space": Live("Discrete" if self.kind == "discrete" else "Box")}}
 
@@ -134,8 +170,17 @@ class Choice:
                 definition.node.value = constant(self.name)
             elif definition.module.startswith(PARTS) and definition.name == "SEED":
                 definition.node.value = ast.Constant(self.run.seed)
+            elif definition.module.startswith(PARTS) and definition.name in ("MEMBERS", "COUNTERS"):
+                value = self.members if definition.name == "MEMBERS" else self._counters()
+                definition.node.value = ast.parse(repr(value), mode="eval").body
             elif symbol == self.config_symbol:
                 self._put_defaults(definition.node)
+                _give_floats(definition.node, program.definitions[self.hyper_symbol])
+
+    def _counters(self) -> tuple[str, ...]:
+        """Fields of the State that are the same for all members."""
+        path = module_path(f"benchback.algorithms.{self.run.algorithm}.{self.run.backend}")
+        return tuple(re.findall(r"^ +(\w+): Counter\[", path.read_text(), re.MULTILINE)) if path else ()
 
     def _put_defaults(self, node: ast.ClassDef) -> None:
         config: Any = self.run.config
@@ -154,8 +199,51 @@ class Choice:
                 node.body[place + 1] = clone(hidden.body[0])
 
 
-def choose(run: Run) -> Choice:
-    """The choice that a run means; InputError if it cannot be ejected."""
+def _give_floats(config: ast.ClassDef, record: Definition) -> None:
+    """Move floats from the Config to the record of them that a State contains: the file needs them only once."""
+    described, hyper = _described(config.body), record.node
+    for place, x in reversed(list(enumerate(hyper.body))):
+        if isinstance(x, ast.AnnAssign):
+            field, *said = described.pop(ast.unparse(x.target))
+            x.value = field.value
+            hyper.body[place : place + 1] = [x, *said]
+            config.body = [y for y in config.body if y is not field and y not in said]
+    place = max(i for i, x in enumerate(config.body) if isinstance(x, ast.AnnAssign)) + 2
+    config.body = [x for x in config.body if not (isinstance(x, ast.FunctionDef) and x.name == "hyper")]
+    config.body[place:place] = ast.parse(f"hyper: {record.symbol} = {record.symbol}()").body
+
+
+def _keeps_types(name: str) -> bool:
+    """Whether the state of a gymnax environment has the same types after a reset as after a step."""
+    import gymnax
+    import jax
+
+    environment, params = gymnax.make(name)
+
+    def both(key: Any) -> tuple[Any, Any, Any]:
+        obs, first = environment.reset_env(key, params)
+        action = environment.action_space(params).sample(key)
+        return obs, first, environment.step_env(key, first, action, params)[1]
+
+    obs, first, second = jax.eval_shape(both, jax.random.key(0))
+    kinds = [[(x.dtype, x.weak_type) for x in jax.tree.leaves(state)] for state in (first, second)]
+    return kinds[0] == kinds[1] and obs.shape == environment.observation_space(params).shape
+
+
+def _described(body: list[ast.stmt]) -> dict[str, list[Any]]:
+    """Fields of a class by name, each with the string that describes it."""
+    found: dict[str, list[Any]] = {}
+    last: list[Any] = []
+    for x in body:
+        if isinstance(x, ast.AnnAssign):
+            last = found[ast.unparse(x.target)] = [x]
+        elif isinstance(x, ast.Expr):
+            last.append(x)
+    return found
+
+
+def choose(run: Run, members: int = 1) -> Choice:
+    """The choice that a run and a number of seeds mean; InputError if it cannot be ejected."""
     suite, _, name = run.env.partition("/")
     if module_path(f"{PARTS}.{suite}_{run.framework}") is None:
         raise InputError(f"env={run.env} cannot be ejected; use a gymnax, torch or gymnasium environment")
@@ -176,4 +264,12 @@ def choose(run: Run) -> Choice:
         raise InputError(f"network={network} cannot be ejected; use --network mlp, or begin with {where}")
     if run.gradients != "framework":
         raise InputError(f"gradients={run.gradients} cannot be ejected; use --gradients framework")
-    return Choice(run, suite, name)
+    if members < 1:
+        raise InputError(f"population={members} has no members; choose at least 1")
+    if members > 1 and (run.framework != "jax" or suite == EXTERNAL):
+        cause = f"backend={run.backend}" if run.framework != "jax" else f"env={run.env}"
+        raise InputError(
+            f"population={members} does not fit {cause}: members share one JAX program; use a backend of the JAX "
+            "family and a gymnax environment, or eject one agent and run it once for each seed"
+        )
+    return Choice(run, suite, name, members)

@@ -5,7 +5,19 @@ from typing import Any
 
 from benchback.tools.eject.link import Program, Scoped, symbol_of
 from benchback.tools.eject.source import clone, hand_over_comments
-from benchback.tools.eject.values import Cell, Class, Const, Function, Instance, Items, Module, Table, truth
+from benchback.tools.eject.values import (
+    Cell,
+    Class,
+    Const,
+    Function,
+    Instance,
+    Items,
+    Library,
+    Module,
+    Named,
+    Table,
+    truth,
+)
 
 
 def constant(value: Any) -> ast.expr:
@@ -34,6 +46,16 @@ def simple(node: ast.expr) -> bool:
     return False
 
 
+class Substitution(ast.NodeTransformer):
+    """Puts arguments in the place of parameters."""
+
+    def __init__(self, given: dict[str, ast.expr]):
+        self.given = given
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return clone(self.given[node.id]) if node.id in self.given else node
+
+
 class Folding(Scoped):
     """Replaces what is known; `changed` tells whether anything was."""
 
@@ -57,21 +79,40 @@ class Folding(Scoped):
         match getattr(node, "known", None):
             case Const(value):
                 return constant(value)
+            case Named(literal) if isinstance(node, ast.Name) and node.id in self.program.definitions:
+                return clone(literal)
             case Function(symbol=str(symbol)) | Class(symbol):
                 return ast.Name(symbol, ast.Load())
             case Module(name):
                 return ast.Name(symbol_of(name), ast.Load())
+            case Function(node=ast.FunctionDef(name=name) as known) if self._in_sight(known):
+                return ast.Name(name, ast.Load())
+            case Library(text) if text.split(".")[0] in self.program.imports and not self.is_local(text.split(".")[0]):
+                return ast.parse(text, mode="eval").body
         return None
+
+    def _in_sight(self, function: ast.FunctionDef) -> bool:
+        """Whether the name of a function inside another means it here."""
+        for around, names in zip(reversed(self.functions), reversed(self.scopes), strict=True):
+            if function.name in names:
+                return isinstance(around, ast.FunctionDef) and function in around.body
+        return False
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         found = self._known(node)
         if found is None or not isinstance(node.ctx, ast.Load) or ast.unparse(found) == node.id:
             return node
-        return node if node.id in self.program.definitions and not isinstance(found, ast.Constant) else self._put(found)
+        if node.id in self.program.definitions and not isinstance(found, ast.Constant | ast.Subscript):
+            return node
+        return self._put(found)
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         found = self._known(node)
+        if found is not None and isinstance(node.ctx, ast.Load) and ast.unparse(found) == ast.unparse(node):
+            return node
         if found is None or not isinstance(node.ctx, ast.Load):
+            if isinstance(node.ctx, ast.Load) and (result := self._computed(node) or self._of_local_record(node)):
+                return self._put(result)
             owner = getattr(node.value, "known", None)
             if isinstance(owner, Instance) and (other := self._stands_for(owner.symbol, node.attr)):
                 self.changed, node.attr = True, other
@@ -86,6 +127,44 @@ class Folding(Scoped):
                 case ast.FunctionDef(body=[*_, ast.Return(value=ast.Attribute(value=ast.Name("self"), attr=field))]):
                     if x.name == name and x.decorator_list and len(x.body) <= 2:
                         return field
+        return None
+
+    def _of_local_record(self, node: ast.Attribute) -> ast.expr | None:
+        """The variable that a field of a record is made of, if both are of a function around and never change."""
+        owner = getattr(node.value, "known", None)
+        if not isinstance(node.value, ast.Name) or not isinstance(owner, Instance):
+            return None
+        name = node.value.id
+        place = next((i for i in reversed(range(len(self.scopes))) if name in self.scopes[i]), None)
+        if place is None or not isinstance(home := self.functions[place], ast.FunctionDef):
+            return None
+        made = [x.value for x in home.body if isinstance(x, ast.Assign) and ast.unparse(x.targets[0]) == name]
+        if len(made) != 1 or not isinstance(made[0], ast.Call) or ast.unparse(made[0].func) != owner.symbol:
+            return None
+        value = self._argument(made[0], owner.symbol, node.attr)
+        if not isinstance(value, ast.Name) or any(value.id in scope for scope in self.scopes[place + 1 :]):
+            return None
+        stored = [x.id for x in ast.walk(home) if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store)]
+        return clone(value) if stored.count(name) + stored.count(value.id) <= 2 else None
+
+    def _argument(self, call: ast.Call, symbol: str, name: str) -> ast.expr | None:
+        """What a call that makes a record gives for one of its fields."""
+        body = self.program.definitions[symbol].node.body
+        names = [ast.unparse(x.target) for x in body if isinstance(x, ast.AnnAssign)]
+        known = not call.keywords and name in names[: len(call.args)]
+        return call.args[names.index(name)] if known else None
+
+    def _computed(self, node: ast.Attribute) -> ast.expr | None:
+        """What a property computes of two fields, e.g. their product, written with the fields themselves."""
+        owner = getattr(node.value, "known", None)
+        if not isinstance(owner, Instance) or not isinstance(node.value, ast.Name):
+            return None
+        for x in self.program.definitions[owner.symbol].node.body:
+            match x:
+                case ast.FunctionDef(decorator_list=[ast.Name("property")], body=[*_, ast.Return(value=result)]):
+                    short = isinstance(result, ast.BinOp) and simple(result.left) and simple(result.right)
+                    if x.name == node.attr and len(x.body) <= 2 and short:
+                        return Substitution({"self": node.value}).visit(clone(result))
         return None
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
@@ -181,7 +260,7 @@ class Folding(Scoped):
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         known = getattr(node, "known", None)
-        if isinstance(known, Module) or (isinstance(known, Const) and known.value is not None):
+        if isinstance(known, Module | Library) or (isinstance(known, Const) and known.value is not None):
             found = self._known(node)
             assert found is not None
             return self._put(found)

@@ -1,7 +1,9 @@
 """What an analysis knows of a program, in tables that only grow."""
 
 import ast
+from collections import Counter
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from benchback.tools.eject.link import Program
@@ -15,6 +17,7 @@ from benchback.tools.eject.values import (
     Function,
     Instance,
     Items,
+    Named,
     Unknown,
     Unseen,
     join,
@@ -113,6 +116,9 @@ class Knowledge:
                 return Instance(annotation.id)
             if isinstance(node, ast.Assign):  # another name of a class
                 return self._annotated(node.value)
+        match annotation:
+            case ast.Subscript(value=ast.Name("tuple"), slice=ast.Tuple(elts=items)) if not _endless(items):
+                return Items(tuple(map(self._annotated, items)))
         return TOP
 
     def give(self, node: Any, name: str, value: Any) -> None:
@@ -220,8 +226,23 @@ class Knowledge:
             value = self.see(node.value, {}, None) if node.value else TOP
             # A constant keeps its name where it has one, except for names of what is in the program anyway.
             keep = isinstance(value, Const) and not isinstance(value.value, str)
+            number = isinstance(node.value, ast.Constant) and isinstance(node.value.value, int | float)
+            if number or isinstance(node.value, ast.Subscript):
+                return self._named(symbol, node.value)
             self.globals[symbol] = TOP if keep else value
         return self.globals[symbol]
+
+    def _named(self, symbol: str, node: ast.expr) -> Any:
+        """A number or a type that is mentioned once, or as short as its name, needs no name."""
+        once = self.mentions[symbol] == 1 or ast.unparse(node) == "dict[str, Any]"
+        self.globals[symbol] = Named(node) if once else TOP
+        return self.globals[symbol]
+
+    @cached_property
+    def mentions(self) -> Counter[str]:
+        """How often each name is read in the program."""
+        nodes = [x for definition in self.program.definitions.values() for x in ast.walk(definition.node)]
+        return Counter(x.id for x in nodes if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Load))
 
     def symbol_value(self, symbol: str) -> Any:
         """The value of a top-level definition."""
@@ -246,6 +267,10 @@ class Knowledge:
     def look_into(self, node: Any, parent: Frame | None) -> None:
         """Go through a function."""
         raise NotImplementedError
+
+
+def _endless(items: list[ast.expr]) -> bool:
+    return any(isinstance(x, ast.Constant) and x.value is Ellipsis for x in items)
 
 
 def _transparent(node: ast.FunctionDef) -> bool:

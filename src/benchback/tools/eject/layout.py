@@ -148,16 +148,26 @@ def apply_names(program: Program, names: dict[str, str]) -> None:
 
 def import_text(program: Program) -> str:
     """The imports that the file needs, in the order that ruff gives them."""
-    used = {
-        x.id
-        for d in program.definitions.values()
-        for p in (d.node, *d.riders)
-        for x in ast.walk(p)
-        if isinstance(x, ast.Name)
-    }
-    needed = [x for alias, x in program.imports.items() if alias.split(".")[0] in used]
+    mentioned = _Mentioned()
+    for definition in program.definitions.values():
+        for part in (definition.node, *definition.riders):
+            mentioned.visit(part)
+    needed = [x for alias, x in program.imports.items() if alias.split(".")[0] in mentioned.names]
     groups = ([x for x in needed if _standard(x)], [x for x in needed if not _standard(x)])
     return "\n\n".join("\n".join(_import_lines(group)) for group in groups if group)
+
+
+class _Mentioned(Scoped):
+    """Names that are not local where they are mentioned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if not self.is_local(node.id):
+            self.names.add(node.id)
+        return node
 
 
 def _standard(x: Import) -> bool:
@@ -183,14 +193,14 @@ def body_text(sections: list[tuple[str, list[Definition]]]) -> str:
     """The sections as text, each under its title."""
     parts = []
     for title, definitions in sections:
-        text, last = f"# {title}", ast.Pass()
+        text, last = "", ast.Pass()
         for definition in definitions:
             _describe_beside(definition)
             definition.node.apart = False
             constants = isinstance(definition.node, ast.Assign) and isinstance(last, ast.Assign)
-            text += ("\n" if constants else "\n\n") + text_of([definition.node, *definition.riders]).rstrip("\n")
+            text += ("\n" if constants else "\n\n\n") + text_of([definition.node, *definition.riders]).rstrip("\n")
             last = definition.node
-        parts.append(text)
+        parts.append(f"# ---- {title} ----\n{text.lstrip()}")
     return "\n\n\n".join(parts)
 
 
@@ -198,8 +208,24 @@ def _describe_beside(definition: Definition) -> None:
     """Put one-line descriptions of fields and constants at the end of their lines."""
     if isinstance(definition.node, ast.ClassDef):
         definition.node.body = _beside(definition.node.body)
+        _describe_record(definition.node)
     elif isinstance(definition.node, ast.Assign):
         definition.node, *definition.riders = _beside([definition.node, *definition.riders])
+
+
+def _describe_record(node: Any) -> None:
+    """Put the description of a class that has nothing but fields beside its name."""
+    fields = node.body[1:]
+    if fields and all(isinstance(x, ast.AnnAssign) for x in fields) and (said := ast.get_docstring(node)):
+        room = LINE_LENGTH - 8 - len(text_of([node]).partition("\n")[0])
+        if words := _fitting(said, room) or _fitting(said.partition(". ")[0].partition(", ")[0] + ".", room):
+            node.beside, node.body = f"# {words}", fields
+            fields[0].apart = False
+
+
+def _fitting(said: str, room: int) -> str:
+    """A description, or its first part if only that fits; nothing if it does not either."""
+    return next((x for x in (said, said.partition("; ")[0] + ".") if len(x) <= room), "")
 
 
 def _beside(statements: list[ast.stmt]) -> list[ast.stmt]:
@@ -208,8 +234,8 @@ def _beside(statements: list[ast.stmt]) -> list[ast.stmt]:
         said = x.value.value if isinstance(x, ast.Expr) and isinstance(x.value, ast.Constant) else None
         described = kept and isinstance(kept[-1], ast.AnnAssign | ast.Assign)
         if isinstance(said, str) and described:
-            words = " ".join(said.split())
-            if len(text_of([kept[-1]])) + len(words) < LINE_LENGTH - 4:
+            room = LINE_LENGTH - 8 - len(text_of([kept[-1]]))
+            if words := _fitting(" ".join(said.split()), room):
                 kept[-1].beside = f"# {words}"  # type: ignore[attr-defined]
                 continue
         kept.append(x)

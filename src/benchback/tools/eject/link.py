@@ -6,6 +6,7 @@ and the roles of a State's fields. Definitions are read when they are first ment
 """
 
 import ast
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -64,6 +65,11 @@ def symbol_of(module: str, name: str = "") -> str:
     return "__".join([*module.split("."), *filter(None, [name])])
 
 
+def written_length(node: ast.AST) -> int:
+    """Letters of an expression under the names that it will have."""
+    return len(re.sub(rf"\b{PACKAGE}\w*__", "", ast.unparse(node)))
+
+
 def _plain_table(node: Any) -> Any:
     """`NETWORKS = Networks(backend, part, mlp=MLP)` as `NETWORKS = {"mlp": MLP}`: a file has no plug-ins."""
     call = getattr(node, "value", None)
@@ -105,6 +111,17 @@ def _without_class_variables(node: Any) -> Any:
     }
     node.body = [x for x in node.body if not (isinstance(x, ast.AnnAssign) and ast.unparse(x.target) in named)]
     return _OfClass(named).visit(node)
+
+
+def _summarised(node: Any) -> Any:
+    """The definition with descriptions of one line: who wants to know more reads the code below them."""
+    for x in ast.walk(node):
+        if isinstance(x, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(x):
+            said: Any = x.body[0]
+            summary = " ".join((ast.get_docstring(x) or "").partition("\n\n")[0].split())
+            said.value = ast.Constant(summary)
+            said.value.raw = f'"""{summary}"""'
+    return node
 
 
 class _OfClass(ast.NodeTransformer):
@@ -234,7 +251,7 @@ class Linker:
     def _define(self, module: str, name: str, node: Any) -> str:
         symbol = symbol_of(module, name)
         if symbol not in self.program.definitions:
-            node = _without_class_variables(_written_out(_plain_table(node)))
+            node = _summarised(_without_class_variables(_written_out(_plain_table(node))))
             definition = Definition(symbol, module, name, node, list(getattr(node, "riders", ())))
             self.program.definitions[symbol] = definition
             self.waiting.append(definition)
@@ -377,6 +394,12 @@ class _Renaming(Scoped):
             if self.linker.alias_of(self.module, node.value.id) is not None:
                 return self.visit(node.slice)
         self.generic_visit(node)
+        return node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
+        # A field of a class may have the name of a function of the module; it is not that function.
+        node.annotation = self.visit(node.annotation)
+        node.value = node.value and self.visit(node.value)
         return node
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:

@@ -1,19 +1,25 @@
 """Pruning: parameters, fields and definitions that nothing reads any more go, with what was passed for them."""
 
 import ast
+import re
 from collections import Counter
 from typing import Any
 
 from benchback.tools.eject.analysis import Analysis
-from benchback.tools.eject.fold import simple
+from benchback.tools.eject.fold import Substitution, simple
 from benchback.tools.eject.knowledge import Site, parameters
-from benchback.tools.eject.link import Program
-from benchback.tools.eject.values import Const, Module
+from benchback.tools.eject.link import Program, bound_names, written_length
+from benchback.tools.eject.source import clone
+from benchback.tools.eject.values import Class, Const, Instance, Library, Module
 
-PURE_CALLS = ("time.perf_counter", "eqx.field", "nnx.Variable", "jax.lax.cond")
+PURE_CALLS = ("getattr", "time.perf_counter", "eqx.field", "nnx.Variable", "jax.lax.cond")
 """Calls of libraries that may be left out if nobody needs their result."""
-RECORDS = ("__Functions",)
-"""Records of this package, likewise."""
+REPEATED = ("optax.GradientTransformationExtraArgs",)
+"""Classes whose heirs in this package only tell what their fields are."""
+LONG_CALL = 90
+"""Letters of a call that would take several lines."""
+OF_ARRAYS = ("dtype", "shape", "ndim", "device")
+"""Attributes that only arrays are asked for, where it is not known of what they are."""
 
 
 def removable(node: ast.expr) -> bool:
@@ -22,7 +28,9 @@ def removable(node: ast.expr) -> bool:
         return True
     match node:
         case ast.Call(func=func, args=args, keywords=keywords):
-            pure = ast.unparse(func).startswith(("jnp.", *PURE_CALLS)) or ast.unparse(func).endswith(RECORDS)
+            pure = ast.unparse(func).startswith(("jnp.", *PURE_CALLS)) or isinstance(
+                getattr(func, "known", None), Class
+            )
             if isinstance(func, ast.Attribute) and func.attr == "any":  # of an array
                 pure = removable(func.value)
             return pure and all(map(removable, (*args, *(x.value for x in keywords))))
@@ -34,7 +42,29 @@ def removable(node: ast.expr) -> bool:
             return all(map(removable, (test, body, other)))
         case ast.JoinedStr():
             return True
+        case ast.Subscript(value=value, slice=ast.Slice(lower=first, upper=last)):
+            return removable(value) and all(x is None or removable(x) for x in (first, last))
     return False
+
+
+def is_part(symbol: str) -> bool:
+    """Whether a definition is of the parts of this tool, whose descriptions are for who works on them."""
+    return "__eject__parts__" in symbol
+
+
+def is_scope(node: ast.AST) -> bool:
+    """Whether a node has names of its own."""
+    return isinstance(node, ast.FunctionDef | ast.Lambda) or hasattr(node, "generators")
+
+
+def mentioned(node: ast.AST, but: ast.AST | None = None) -> set[str]:
+    """Names mentioned in a node, without those that a function inside it binds for itself, and without `but`."""
+    if node is but:
+        return set()
+    own = bound_names(node) if is_scope(node) else set()
+    found = {node.id} if isinstance(node, ast.Name) else set()
+    found = found.union(*(mentioned(child, but) for child in ast.iter_child_nodes(node))) - own
+    return found | {node.name} if isinstance(node, ast.FunctionDef) else found
 
 
 def loaded(node: ast.AST) -> Counter[str]:
@@ -57,6 +87,8 @@ class Parameters:
         self._agree(unread)
         self._take_out(unread)
         named = [self._name_the_rest(function) for function in unread]
+        named += [_name_the_keywords(function) for function in unread]
+        named += [_give_by_place(function, self.sites[function]) for function in unread]
         return any(unread.values()) or any(named)
 
     def _may_change(self, function: Any) -> bool:
@@ -154,6 +186,52 @@ class Parameters:
         return [f"{rest}{i}" for i in range(number)]
 
 
+def _give_by_place(function: Any, sites: list[Site]) -> bool:
+    """Let the one long call of a function give its arguments by place instead of by name; whether it was done."""
+    call = sites[0].call
+    names = [x.arg for x in function.args.args][sites[0].skipped :] + [x.arg for x in function.args.kwonlyargs]
+    given = names[: len(call.args)] + [x.arg for x in call.keywords]
+    plain = not function.args.vararg and not function.args.kwarg and not any(function.args.kw_defaults)
+    starred = any(isinstance(x, ast.Starred) for x in call.args)
+    if len(sites) > 1 or given != names or not call.keywords or not plain or starred or sites[0].first:
+        return False
+    if written_length(call) < LONG_CALL:
+        return False
+    call.args, call.keywords = [*call.args, *(x.value for x in call.keywords)], []
+    function.args.args, function.args.kwonlyargs = [*function.args.args, *function.args.kwonlyargs], []
+    function.args.kw_defaults = []
+    return True
+
+
+def _name_the_keywords(function: Any) -> bool:
+    """Give names to `**data` where it is only asked for some of them, `data["name"]`; whether it was done."""
+    if not function.args.kwarg:
+        return False
+    rest = function.args.kwarg.arg
+    uses = [x for x in ast.walk(function) if isinstance(x, ast.Name) and x.id == rest]
+    asked = [x for x in ast.walk(function) if isinstance(x, ast.Subscript) and ast.unparse(x.value) == rest]
+    names = [x.slice.value for x in asked if isinstance(x.slice, ast.Constant)]
+    if len(names) < len(uses):
+        return False
+    function.args.kwarg = None
+    function.args.args += [ast.arg(name, _any()) for name in dict.fromkeys(names)]
+    _Asked(rest).visit(function)
+    return True
+
+
+class _Asked(ast.NodeTransformer):
+    """Puts `name` in the place of `data["name"]`."""
+
+    def __init__(self, rest: str):
+        self.rest = rest
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        self.generic_visit(node)
+        if isinstance(node.slice, ast.Constant) and ast.unparse(node.value) == self.rest:
+            return ast.Name(node.slice.value, ast.Load())
+        return node
+
+
 def _any() -> ast.expr:
     return ast.Name("Any", ast.Load())
 
@@ -184,7 +262,7 @@ class Fields:
     def __init__(self, analysis: Analysis):
         self.analysis = analysis
         self.definitions = [analysis.program.definitions[x] for x in analysis.reached]
-        self.read = {name for definition in self.definitions for name in names_read(definition.node)}
+        self.read = {x for definition in self.definitions for x in attributes_read(definition.node)}
         self.classes = [x for x in self.definitions if isinstance(x.node, ast.ClassDef)]
         self.copies: list[Any] = [x for d in self.definitions for x in ast.walk(d.node) if _is_copy(x)]
         self.stores: dict[str, list[tuple[Any, ast.expr | None]]] = {}
@@ -197,16 +275,21 @@ class Fields:
         found = False
         for definition in self.definitions:
             if isinstance(definition.node, ast.ClassDef):
-                found |= self._methods(definition.node)
+                found |= self._methods(definition.symbol, definition.node)
                 known = self.analysis.facts.fields.get(definition.symbol, {})
                 for name in self.analysis.declared(definition.symbol):
-                    unread = name in known or name not in self.read
+                    unread = name in known or not self._is_read(definition.symbol, name)
                     found |= unread and self._take_out(definition.symbol, definition.node, name)
         return found
 
-    def _methods(self, node: ast.ClassDef) -> bool:
+    def _is_read(self, symbol: str, name: str) -> bool:
+        return (symbol, name) in self.read or (None, name) in self.read
+
+    def _methods(self, symbol: str, node: ast.ClassDef) -> bool:
         def unread(x: ast.stmt) -> bool:
-            return isinstance(x, ast.FunctionDef) and x.name not in self.read and not _called_by_others(x.name)
+            if not isinstance(x, ast.FunctionDef) or _called_by_others(x.name):
+                return False
+            return not self._is_read(symbol, x.name)
 
         kept = [x for x in node.body if not unread(x)]
         found = len(kept) < len(node.body)
@@ -221,6 +304,8 @@ class Fields:
             calls |= {id(x): x for x in self.copies if any(keyword.arg == name for keyword in x.keywords)}
         calls = calls.values()
         place = names.index(name) if name in names and not has_init else None
+        if any(ast.unparse(base) in REPEATED for base in node.bases):
+            return False
         if symbol in self.analysis.iterated or not all(_can_drop_field(x, name, place) for x in calls):
             return False
         # Fields known from the outside are never assigned to; others of their name are none of theirs.
@@ -244,12 +329,25 @@ def _called_by_others(name: str) -> bool:
     return name.startswith("__") or name in ("setup", "forward")
 
 
-def names_read(node: Any) -> set[str]:
-    """Attributes that a definition reads, and strings in it that may be names of attributes."""
-    found = {x.attr for x in ast.walk(node) if isinstance(x, ast.Attribute) and isinstance(x.ctx, ast.Load)}
-    said = {id(x.value) for x in ast.walk(node) if isinstance(x, ast.Expr)}
-    constants = (x for x in ast.walk(node) if isinstance(x, ast.Constant) and id(x) not in said)
-    return found | {x.value for x in constants if isinstance(x.value, str)}
+def attributes_read(node: Any) -> set[tuple[str | None, str]]:
+    """(class, attribute) that a definition reads, None for a class that is not known.
+
+    A string in it may be the name of an attribute.
+    """
+    found: set[tuple[str | None, str]] = set()
+    said: set[int] = set()
+    for x in ast.walk(node):  # a statement before what it contains
+        if isinstance(x, ast.Expr):
+            said.add(id(x.value))
+        elif isinstance(x, ast.Constant) and isinstance(x.value, str) and id(x) not in said:
+            found.add((None, x.value))
+        elif isinstance(x, ast.Attribute) and isinstance(x.ctx, ast.Load):
+            owner = getattr(x.value, "known", None)
+            if isinstance(owner, Instance):
+                found.add((owner.symbol, x.attr))
+            elif not isinstance(owner, Library) and x.attr not in OF_ARRAYS:
+                found.add((None, x.attr))
+    return found
 
 
 def _can_drop_field(call: ast.Call, name: str, place: int | None) -> bool:
@@ -348,6 +446,85 @@ class Unions(ast.NodeTransformer):
                 self.changed = True
                 return other
         return node
+
+
+class Wrappers(ast.NodeTransformer):
+    """Puts the value in the place of a record that has nothing but it."""
+
+    def __init__(self, analysis: Analysis):
+        self.analysis, self.changed = analysis, False
+        self.read = {
+            x for symbol in analysis.reached for x in attributes_read(analysis.program.definitions[symbol].node)
+        }
+        self.only = {symbol: field for symbol in analysis.reached if (field := self._only_field(symbol))}
+
+    def _only_field(self, symbol: str) -> ast.AnnAssign | None:
+        node = self.analysis.program.definitions[symbol].node
+        if not isinstance(node, ast.ClassDef) or [ast.unparse(x) for x in node.bases] != ["NamedTuple"]:
+            return None
+        fields = [x for x in node.body if not isinstance(x, ast.Expr)]
+        made = [call for call, of in self.analysis.constructions if of == symbol]
+        single = len(fields) == 1 and isinstance(fields[0], ast.AnnAssign) and symbol not in self.analysis.iterated
+        if not single or not all(len(x.args) == 1 and not x.keywords for x in made):
+            return None
+        return None if (None, ast.unparse(fields[0].target)) in self.read else fields[0]  # type: ignore[attr-defined]
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        if isinstance(node.func, ast.Name) and node.func.id in self.only:
+            self.changed = True
+            return self.visit(node.args[0])
+        self.generic_visit(node)
+        return node
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        owner = getattr(node.value, "known", None)
+        self.generic_visit(node)
+        if isinstance(owner, Instance) and owner.symbol in self.only:
+            self.changed = True
+            return node.value
+        return node
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.ClassDef:
+        if any(self.analysis.program.definitions[symbol].node is node for symbol in self.only):
+            return node
+        body: list[ast.stmt] = []
+        for x in node.body:
+            body.append(x)
+            if isinstance(x, ast.AnnAssign) and isinstance(x.annotation, ast.Name) and x.annotation.id in self.only:
+                body.append(self._description(x, x.annotation.id))
+        node.body = body
+        self.generic_visit(node)
+        return node
+
+    def _description(self, field: ast.AnnAssign, symbol: str) -> ast.stmt:
+        """What is said of the record, of the field that has its value."""
+        said = ast.get_docstring(self.analysis.program.definitions[symbol].node) or ""
+        inner, outer = ast.unparse(self.only[symbol].target), ast.unparse(field.target)
+        return ast.Expr(ast.Constant(re.sub(rf"\b{inner}\b", outer, said)))
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if node.id in self.only:
+            self.changed = True
+            return clone(self.only[node.id].annotation)
+        return node
+
+
+def without_bare_annotations(node: Any) -> Any:
+    """A class of NNX without annotations of what its `__init__` sets."""
+    if isinstance(node, ast.ClassDef) and any(ast.unparse(base).startswith("nnx.") for base in node.bases):
+        made = any(isinstance(x, ast.FunctionDef) and x.name == "__init__" for x in node.body)
+        node.body = [x for x in node.body if not (made and isinstance(x, ast.AnnAssign) and x.value is None)]
+    return node
+
+
+def replace_by_bases(program: Program) -> None:
+    """Name the base in the place of a class that only repeats it."""
+    for symbol, definition in list(program.definitions.items()):
+        node = definition.node
+        if isinstance(node, ast.ClassDef) and any(ast.unparse(base) in REPEATED for base in node.bases):
+            for other in program.definitions.values():
+                other.node = Substitution({symbol: node.bases[0]}).visit(other.node)
+            del program.definitions[symbol]
 
 
 def prune_definitions(program: Program, entry: str) -> bool:

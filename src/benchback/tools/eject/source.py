@@ -6,7 +6,6 @@ literals carry `raw`. Everything else is the tree of `ast`, changed in place by 
 
 import ast
 import io
-import re
 import tokenize
 from collections.abc import Iterator
 from typing import Any
@@ -88,22 +87,29 @@ def _lines(statements: list[ast.stmt], indent: str) -> Iterator[str]:
             yield indent + expression_text(node) + beside
             continue
         yield from (f"{indent}@{expression_text(x)}" for x in getattr(node, "decorator_list", ()))
-        yield f"{indent}{_header(node)}:"
+        yield f"{indent}{_header(node)}:{beside}"
         yield from _lines(node.body, indent + "    ")  # type: ignore[attr-defined]
         for handler in getattr(node, "handlers", ()):
             named = f" as {handler.name}" if handler.name else ""
             yield f"{indent}except {expression_text(handler.type)}{named}:"
             yield from _lines(handler.body, indent + "    ")
         for word, block in (("else", getattr(node, "orelse", ())), ("finally", getattr(node, "finalbody", ()))):
-            if block:
+            if isinstance(node, ast.If) and _is_elif(block):
+                first, *rest = _lines(block, indent)
+                yield from (f"{indent}el{first.strip()}", *rest)
+            elif block:
                 yield f"{indent}{word}:"
                 yield from _lines(block, indent + "    ")
+
+
+def _is_elif(block: Any) -> bool:
+    return len(block) == 1 and isinstance(block[0], ast.If) and not getattr(block[0], "comments", ())
 
 
 def _header(node: Any) -> str:
     match node:
         case ast.FunctionDef():
-            returns = f" -> {expression_text(node.returns)}" if node.returns else ""
+            returns = f" -> {expression_text(node.returns)}" if node.returns and node.name != "__init__" else ""
             return f"def {node.name}({expression_text(node.args)}){returns}"
         case ast.ClassDef():
             given = [expression_text(x) for x in (*node.bases, *node.keywords)]
@@ -127,8 +133,14 @@ class _AsWritten(ast.NodeTransformer):
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.expr:
         raw: str = getattr(node, "raw", "")
-        names = {x.id for x in ast.walk(node) if isinstance(x, ast.Name)}
-        return ast.Name(raw) if raw and names <= set(re.findall(r"\w+", raw)) else node
+        if not raw:
+            return node
+        written = ast.parse(f"({raw})", mode="eval").body
+        if isinstance(written, ast.Constant):  # what was to be put in is known
+            same = written.value == "".join(getattr(x, "value", "") for x in node.values)
+        else:
+            same = ast.dump(written) == ast.dump(_bare(node))
+        return ast.Name(raw) if same else node
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         # Operators keep the parentheses that the source has for its reader.

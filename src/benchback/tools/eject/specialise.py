@@ -7,7 +7,16 @@ from benchback.tools.eject.analysis import Analysis
 from benchback.tools.eject.fold import Folding
 from benchback.tools.eject.knowledge import Facts
 from benchback.tools.eject.link import Program
-from benchback.tools.eject.prune import Fields, Parameters, Unions, prune_definitions
+from benchback.tools.eject.prune import (
+    Fields,
+    Parameters,
+    Unions,
+    Wrappers,
+    prune_definitions,
+    replace_by_bases,
+    without_bare_annotations,
+)
+from benchback.tools.eject.splice import Splicing, sink
 from benchback.tools.eject.tidy import Inlining, Tidying
 
 MEASURING = ("transfer_stats", "count_transfer")
@@ -18,11 +27,17 @@ def specialise(program: Program, entry: str, facts: Facts) -> None:
     """Reduce a linked program to what the entry needs, given the facts."""
     for definition in program.definitions.values():
         definition.node = _WithoutMeasuring().visit(definition.node)
-    while _step(program, entry, facts):
-        pass
+    settled = False
+    while not settled:
+        changed, analysis = _step(program, entry, facts)
+        settled = not changed and not _merge(program, analysis)
+    replace_by_bases(program)
+    for definition in program.definitions.values():
+        definition.node = without_bare_annotations(definition.node)
 
 
-def _step(program: Program, entry: str, facts: Facts) -> bool:
+def _step(program: Program, entry: str, facts: Facts) -> tuple[bool, Analysis]:
+    """Fold and prune once; whether anything changed, and what was known before."""
     analysis = Analysis(program, entry, facts).run()
     folding, unions = Folding(program, analysis.cells), Unions(analysis)
     reached = [program.definitions[symbol] for symbol in analysis.reached]
@@ -34,7 +49,19 @@ def _step(program: Program, entry: str, facts: Facts) -> bool:
     for definition in reached:
         definition.node = tidying.visit(inlining.visit(definition.node))
     changed |= prune_definitions(program, entry)
-    return changed or folding.changed or unions.changed or inlining.changed or tidying.changed
+    return changed or folding.changed or unions.changed or inlining.changed or tidying.changed, analysis
+
+
+def _merge(program: Program, analysis: Analysis) -> bool:
+    """Put records and functions that are not needed as such where they are used; whether there was any."""
+    if sink(analysis):
+        return True
+    for passes in (Wrappers(analysis), Splicing(analysis, patient=True), Splicing(analysis, patient=False)):
+        for definition in program.definitions.values():
+            definition.node = passes.visit(definition.node)
+        if passes.changed:
+            return True
+    return False
 
 
 class _WithoutMeasuring(ast.NodeTransformer):

@@ -5,9 +5,17 @@ from collections import Counter
 from typing import Any
 
 from benchback.tools.eject.analysis import Analysis
-from benchback.tools.eject.fold import simple
-from benchback.tools.eject.prune import loaded, removable
+from benchback.tools.eject.fold import Substitution, simple
+from benchback.tools.eject.link import bound_names, written_length
+from benchback.tools.eject.prune import is_part, loaded, mentioned, removable
 from benchback.tools.eject.source import clone, hand_over_comments
+
+BRIEF = 70
+"""Letters of an expression that takes the place of two calls."""
+
+
+DEFAULTS = [("dot_general", "jax.lax.dot_general"), ("param_dtype", "jnp.float32")]
+"""Arguments that a library would take itself."""
 
 
 class Tidying(ast.NodeTransformer):
@@ -26,6 +34,20 @@ class Tidying(ast.NodeTransformer):
                 if not node.keywords:
                     self.changed = True
                     return owner
+            case ast.Call(func=ast.Attribute(value=ast.Name("jnp"), attr="asarray"), args=[array, ast.Constant(None)]):
+                node.args, self.changed = [array], True
+        given = [x for x in node.keywords if (x.arg, ast.unparse(x.value)) in DEFAULTS]
+        node.keywords = [x for x in node.keywords if x not in given]
+        self.changed |= bool(given)
+        return node
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        self.generic_visit(node)
+        match node:
+            case ast.Subscript(value=ast.Tuple(elts=items), slice=ast.Constant(value=int(place))):
+                if all(simple(x) for i, x in enumerate(items) if i != place):
+                    self.changed = True
+                    return items[place]
         return node
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
@@ -57,6 +79,17 @@ class Tidying(ast.NodeTransformer):
             if isinstance(x, ast.Assign) and ast.unparse(x.targets[0]) == ast.unparse(x.value):
                 self.changed = True
                 continue
+            match x:
+                case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values)):
+                    kept_pairs = [
+                        (t, v) for t, v in zip(targets, values, strict=False) if ast.unparse(t) != ast.unparse(v)
+                    ]
+                    if len(targets) == len(values) and len(kept_pairs) < len(targets):
+                        self.changed = True
+                        _assignment(x, kept_pairs)
+            if isinstance(x, ast.Expr) and isinstance(x.value, ast.Constant) and x.value.value is None:
+                self.changed = True
+                continue
             if isinstance(x, ast.With) and not x.body and all(removable(item.context_expr) for item in x.items):
                 self.changed = True
                 continue
@@ -72,27 +105,47 @@ class Tidying(ast.NodeTransformer):
 
     def _copies(self, node: ast.FunctionDef) -> None:
         """Use the original of a variable that is only a copy of another."""
-        stored = Counter(x.id for x in ast.walk(node) if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store))
-        stored.update(x.name for x in ast.walk(node) if isinstance(x, ast.FunctionDef) and x is not node)
-        stored.update(x.arg for x in ast.walk(node) if isinstance(x, ast.arg))
-        for x in node.body:
-            match x:
-                case ast.Assign(targets=[ast.Name(name)], value=ast.Name(other)) if name != other:
-                    if stored[name] == 1 and stored[other] <= 1:
-                        for use in ast.walk(node):
-                            if isinstance(use, ast.Name) and use.id == name and isinstance(use.ctx, ast.Load):
-                                use.id = other
-                        self.changed = True
+        copies = [x for y in node.body if not isinstance(y, ast.FunctionDef) for x in _copies_in(y)]
+        if not copies:
+            return
+        nodes = list(ast.walk(node))
+        stored = Counter(x.id for x in nodes if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store))
+        stored.update(x.name for x in nodes if isinstance(x, ast.FunctionDef) and x is not node)
+        stored.update(x.arg for x in nodes if isinstance(x, ast.arg))
+        for name, other in copies:
+            if stored[name] == 1 and stored[other] <= 1:
+                for use in nodes:
+                    if isinstance(use, ast.Name) and use.id == name and isinstance(use.ctx, ast.Load):
+                        use.id = other
+                self.changed = True
 
     def _unread(self, node: ast.FunctionDef) -> None:
-        read = loaded(node)
-        gone = _Unread(read)
+        if any(isinstance(x, ast.FunctionDef) for x in node.body):
+            names = [mentioned(x) for x in node.body]
+            unread = [
+                x
+                for i, x in enumerate(node.body)
+                if isinstance(x, ast.FunctionDef) and not any(x.name in y for y in names[:i] + names[i + 1 :])
+            ]
+            node.body = [x for x in node.body if x not in unread]
+            self.changed |= bool(unread)
+        gone = _Unread(loaded(node))
         node.body = [y for x in node.body for y in gone.kept(x)]
         self.changed |= gone.changed
 
 
+def _copies_in(statement: ast.stmt) -> list[tuple[str, str]]:
+    """Name and original of the copies that a statement makes."""
+    found = []
+    for x in ast.walk(statement) if hasattr(statement, "body") else [statement]:
+        match x:
+            case ast.Assign(targets=[ast.Name(name)], value=ast.Name(other)) if name != other:
+                found.append((name, other))
+    return found
+
+
 class _Unread(ast.NodeTransformer):
-    """Removes assignments to names that are never read, and nested functions that are never mentioned."""
+    """Removes assignments to names that are never read."""
 
     def __init__(self, read: Counter[str]):
         self.read, self.changed = read, False
@@ -119,9 +172,6 @@ class _Unread(ast.NodeTransformer):
         return isinstance(target, ast.Name) and not self.read[target.id] and removable(value)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
-        if not self.read[node.name]:
-            self.changed = True
-            return None
         return node
 
     def visit_Lambda(self, node: ast.Lambda) -> Any:
@@ -152,6 +202,7 @@ class Inlining(ast.NodeTransformer):
         self.top = {id(x.node): x.symbol for x in analysis.program.definitions.values()}
         self.mentions = sum((loaded(x.node) for x in analysis.program.definitions.values()), Counter())
         self.said: list[str] = []
+        self.around: list[Any] = []
 
     def visit_Lambda(self, node: ast.Lambda) -> ast.expr:
         return node  # a call in it would become hard to read
@@ -159,18 +210,42 @@ class Inlining(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)
         function: Any = self.called.get(id(node))
-        if id(function) not in self.top or function in self.escaped or function.decorator_list:
+        if not isinstance(function, ast.FunctionDef) or function in self.escaped or function.decorator_list:
             return node
+        if id(function) not in self.top:
+            return self._of_closure(node, function)
         result = _only_result(function)
         given = _given(function, node)
-        if result is None or given is None:
+        if result is None or given is None or isinstance(result, ast.Lambda):
             return node
         if not self._worth_it(result, given):
-            if self.mentions[self.top[id(function)]] > 1 or not _fits(result, given):
+            mentions = self.mentions[self.top[id(function)]]
+            if mentions > 2 or not _fits(result, given) or (mentions == 2 and not _brief(result, given)):
                 return node
-            self.said += _first_line(function)
+            self.said += _first_line(function) if mentions == 1 and not is_part(self.top[id(function)]) else []
         self.changed = True
-        return _Substitution(given).visit(clone(result))
+        return Substitution(given).visit(clone(result))
+
+    def _of_closure(self, node: ast.Call, function: ast.FunctionDef) -> ast.expr:
+        """What a brief function inside another returns, if its names mean the same at the call."""
+        home = next((x for x in self.around if function in x.body), None)
+        result, given = _only_result(function), _given(function, node)
+        if home is None or result is None or given is None:
+            return node
+        inner = self.around[self.around.index(home) + 1 :]
+        free = set(loaded(result)) - set(given)
+        if free & set().union(*map(bound_names, inner)) or not _fits(result, given):
+            return node
+        if not _brief(result, given) and not isinstance(result, ast.Tuple):
+            return node
+        self.changed = True
+        return Substitution(given).visit(clone(result))
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
+        self.around.append(node)
+        self.generic_visit(node)
+        self.around.pop()
+        return node
 
     def visit(self, node: ast.AST) -> Any:
         """Visit a node; comments found while a simple statement is visited go above it."""
@@ -193,6 +268,10 @@ class Inlining(ast.NodeTransformer):
         decided = {name for name, x in given.items() if isinstance(x, ast.Constant)}
         chosen = isinstance(result, ast.IfExp) and bool(decided & set(loaded(result.test)))
         return chosen and all(map(simple, given.values()))
+
+
+def _brief(result: ast.expr, given: dict[str, ast.expr]) -> bool:
+    return written_length(Substitution(given).visit(clone(result))) <= BRIEF
 
 
 def _only_result(function: ast.FunctionDef) -> ast.expr | None:
@@ -221,13 +300,3 @@ def _fits(result: ast.expr, given: dict[str, ast.expr]) -> bool:
     own |= {x.id for x in ast.walk(result) if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store)}
     names = set().union(*(loaded(x) for x in given.values()))
     return not own & names and all(simple(x) or uses[name] <= 1 for name, x in given.items())
-
-
-class _Substitution(ast.NodeTransformer):
-    """Puts arguments in the place of parameters."""
-
-    def __init__(self, given: dict[str, ast.expr]):
-        self.given = given
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return clone(self.given[node.id]) if node.id in self.given else node

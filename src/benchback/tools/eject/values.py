@@ -31,6 +31,13 @@ class Const:
         return hash((type(self.value), self.value))
 
 
+@dataclass(frozen=True, eq=False)
+class Named:
+    """A number or a type with a name that it does not need."""
+
+    node: ast.expr
+
+
 @dataclass(frozen=True)
 class Module:
     """A module of this package, passed as a value."""
@@ -48,6 +55,19 @@ class Function:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Function) and self.node is other.node
+
+    def __hash__(self) -> int:
+        return id(self.node)
+
+
+@dataclass(frozen=True, eq=False)
+class Wrapped:
+    """A function of the program as a library wraps it."""
+
+    node: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Wrapped) and self.node is other.node
 
     def __hash__(self) -> int:
         return id(self.node)

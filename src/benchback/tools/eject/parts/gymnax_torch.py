@@ -1,8 +1,8 @@
 """A gymnax environment, compiled by JAX and served to torch."""
 
 from benchback.envs import gymnax
-from benchback.envs.bridge import to_torch
 from benchback.envs.interface import Env
+from benchback.tools.eject.parts.bridging import to_torch
 
 NAME = "CartPole-v1"
 

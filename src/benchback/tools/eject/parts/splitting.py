@@ -5,7 +5,6 @@ from typing import Any
 
 from flax import nnx
 
-from benchback.backends.nnx import Split, _split
 from benchback.tools.eject.parts.compiling import jit as compiled
 from benchback.tools.eject.parts.loop import Agent, started
 
@@ -13,20 +12,34 @@ from benchback.tools.eject.parts.loop import Agent, started
 def agent(
     state_type: type, config: Any, env: Any, *, init: Any, rollout: Any, update: Any, learn: Any, act: Any
 ) -> Agent:
-    """The algorithm made of these functions, each compiled as a function of arrays."""
-
-    def init_arrays(key: Any, hyper: Any) -> Split:
-        return _split(init(key, hyper))
-
-    return Agent(started(init_arrays), compiled(on_arrays(rollout), (0,)), compiled(on_arrays(update), (0,)))
+    """Each as one program of arrays; rollout and update may overwrite the state they are given."""
+    return started(lambda key, hyper: split(init(key, hyper))), program(rollout), program(update)
 
 
-def on_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that changes a state object, as a function of the object's arrays."""
+def program(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that changes a state object, as a program of the object's arrays."""
 
-    def run(state: Split, *arguments: Any) -> tuple[Split, Any]:
+    def run(state: Any, *arguments: Any) -> tuple[Any, Any]:
         whole = nnx.merge(*state)
         _, result = function(whole, *arguments)
-        return _split(whole), result
+        return split(whole), result
+
+    return compiled(run)
+
+
+def with_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that changes a state object, as a function of the object's arrays."""
+
+    def run(state: Any, *arguments: Any) -> tuple[Any, Any]:
+        whole = nnx.merge(*state)
+        _, result = function(whole, *arguments)
+        return split(whole), result
 
     return run
+
+
+def split(state: Any) -> tuple[Any, Any]:
+    """The graph definition of a state object, and its arrays."""
+    graphdef, leaves = nnx.split(state)
+    # Variables are pytree nodes written in Python; jax.jit flattens plain arrays several times faster.
+    return graphdef, nnx.as_pure(leaves)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -11,20 +11,15 @@ from torch import Tensor, nn
 from benchback.algorithms.ppo.config import Config
 from benchback.algorithms.ppo.pytorch import State, make
 from benchback.backends.torch_state import _named
+from benchback.envs.interface import Env, EnvState
+from benchback.envs.torch import random
 from benchback.tools.eject.parts.gymnax_torch import environment
 
 COMPILED = {"rollout_steps", "finish_rollout", "minibatch_step"}
 
 
-class Agent(NamedTuple):
-    """The algorithm as functions that update a state in place."""
-
-    init: Callable[..., Any]
-    """(generator, hyper-parameters) -> state."""
-    rollout: Callable[..., tuple[Any, Any]]
-    """State -> state, batch; steps the environment."""
-    update: Callable[..., tuple[Any, dict[str, Any]]]
-    """(state, batch) -> state, metrics; learns."""
+Agent = tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]
+"""init, rollout and update."""
 
 
 def agent(
@@ -41,7 +36,7 @@ def agent(
     towers: Any = None,
 ) -> Agent:
     """The algorithm made of these functions."""
-    return Agent(init, rollout, update)
+    return init, rollout, update
 
 
 def compiling(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -49,7 +44,7 @@ def compiling(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     # torch's tanh on the CPU, exact to the last bit, is a third of a small network's update. This one is within
     # 2e-7 of it, like XLA's.
     return (
-        torch.compile(function, fullgraph=True, dynamic=False, options={"cpp.use_decompose_tanh": True})
+        torch.compile(function, fullgraph=True, options={"cpp.use_decompose_tanh": True})
         if name in COMPILED
         else function
     )
@@ -69,49 +64,68 @@ def leave_gradients() -> None:
     """Nothing is compiled."""
 
 
+def rollout_steps(env: Env, policy_step: Callable[..., Any], wrap: Any) -> Callable[..., Any]:
+    """(model, state, noise, ...) -> state, outcomes: step `env` with the policy, one step per row of noise."""
+
+    def steps(model: nn.Module, state: EnvState, noise: tuple[Any, Any], *rest: Any) -> tuple[EnvState, Any]:
+        outcomes = []
+        # Inference mode saves a fifth of the time of small operations. Its tensors cannot be used with autograd later:
+        # torch.stack, outside, copies them to ordinary ones.
+        with torch.inference_mode():
+            for env_noise, policy_noise in zip(*noise, strict=True):
+                choice = policy_step(model, state.obs, policy_noise, *rest)
+                following, step = env.step(state, choice[0], env_noise)
+                outcomes.append((state.obs, *choice, *step[1:]))
+                state = following
+        return state, tuple(map(torch.stack, zip(*outcomes, strict=True)))
+
+    return steps
+
+
 def train(config: Config, seed: int, resume: Path | None = None) -> Iterator[tuple[int, State, dict[str, float]]]:
     """Iterations done, state and metrics, after each iteration."""
     compile_gradients()
-    env = environment(config.num_envs)
-    agent = make(config, env, compiling)
-    state, done = agent.init(env.random(seed), config.hyper), 0
+    init, rollout, update = make(config, environment(config.num_envs), compiling)
+    state, done = init(random(seed), config.hyper), 0
     if resume:
         done = load(resume, state)
     for iteration in range(done + 1, config.num_iterations + 1):
-        state, batch = agent.rollout(state)
-        state, metrics = agent.update(state, batch)
+        state, batch = rollout(state)
+        state, metrics = update(state, batch)
         yield iteration, state, {name: float(x) for name, x in metrics.items()}
 
 
 def save(path: Path, state: State, iteration: int) -> None:
-    """Write the arrays of a state."""
-    found = {name: x.contiguous() for name, x in arrays(state).items()}
-    save_file(found | {"iteration": torch.tensor(iteration)}, path)
+    """Write the tensors of a state."""
+    save_file(tensors(state) | {"iteration": torch.tensor(iteration)}, path)
 
 
-def arrays(state: State) -> dict[str, Tensor]:
-    """All arrays of a state by name, without the environment: a resumed run starts new episodes."""
-    found: dict[str, Tensor] = {}
+def tensors(state: State) -> dict[str, Tensor]:
+    """The tensors of a state by name, without the environment: a resumed run starts new episodes."""
+    found = {"generator": state.generator.get_state()}
     for name, part in vars(state).items():
         if isinstance(part, nn.Module):
             found |= {f"{name}/{place}": x for place, x in part.state_dict().items()}
-        elif isinstance(part, torch.Generator):
-            found[name] = part.get_state()
-        elif isinstance(part, int):
-            found[name] = torch.tensor(part)
-        elif name not in ("env", "hyper"):
-            found |= _named(part, f"{name}/")
+        elif isinstance(part, tuple) and name not in ("env", "hyper"):
+            found |= named(part, f"{name}/")
     return found
+
+
+def named(part: Any, prefix: str) -> dict[str, Tensor]:
+    """The tensors of nested NamedTuples by their path."""
+    return _named(part, prefix)
+
+
+def named_at_once(part: Any, prefix: str) -> dict[str, Tensor]:
+    """The tensors of a NamedTuple by name."""
+    return {prefix + field: x for field, x in part._asdict().items()}
 
 
 @torch.no_grad()
 def load(path: Path, state: State) -> int:
-    """Put the arrays of a file into a state; the iterations that were done."""
+    """Put the tensors of a file into a state; the iterations that were done."""
     stored = load_file(path)
-    for name, x in arrays(state).items():
+    for name, x in tensors(state).items():
         x.copy_(stored[name])
     state.generator.set_state(stored["generator"])
-    for name, part in vars(state).items():
-        if isinstance(part, int):
-            setattr(state, name, int(stored[name]))
     return int(stored["iteration"])
