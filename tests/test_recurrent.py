@@ -294,8 +294,8 @@ def test_the_ledger_counts_the_cell_and_gradients_that_go_on() -> None:
     [
         ({"hidden_sizes": [64, 64]}, "give one, e.g. 64"),
         ({"num_envs": 12, "num_minibatches": 8}, "does not divide num_envs=12"),
-        ({"algorithm": "vpg"}, "use --algorithm ppo"),
-        ({"algorithm": "dqn"}, "use --algorithm ppo"),
+        ({"algorithm": "vpg"}, "use algorithm ppo"),
+        ({"algorithm": "dqn"}, "use algorithm ppo"),
         ({"algorithm": "td3", "env": "gymnax/Pendulum-v1"}, "network is not a field of a td3 run"),
         ({"gradients": "reordered"}, "use --gradients framework"),
         ({"env": "gymnax/CartPole-v1+observe=0,0"}, "different entries"),

@@ -216,7 +216,7 @@ def check_network(network: str, backend: str, algorithm: str) -> None:
     if network in RECURRENT and not _recurrent(algorithm, backend):
         raise InputError(
             f"network={network} has a memory, and {algorithm} in {backend} has no recurrent implementation; "
-            "use --algorithm ppo with a built-in backend, or --network mlp"
+            "use algorithm ppo with a built-in backend, or --network mlp"
         )
 
 
