@@ -1,6 +1,7 @@
 """Kinds of networks in six backends, each in its best mode, on images of MinAtar: where frameworks differ most.
 
-Both kinds have one dense layer of the same width. A batch of 1024 steps and 8 gradient steps per iteration.
+Each kind has one width: that of the dense layer of an MLP and behind the convolutions of a CNN, and that of all layers
+and the memory of a GRU. A batch of 1024 steps and 8 gradient steps per iteration.
 """
 
 from benchback.measure.study import Product, Study, variants
@@ -8,12 +9,12 @@ from benchback.registry import BUILT_IN_BACKENDS
 
 STUDY = Study(
     name="networks",
-    description="PPO on Breakout-MinAtar: an MLP and a CNN, two widths, six backends in their best mode.",
+    description="PPO on Breakout-MinAtar: an MLP, a CNN and a GRU, two widths, six backends in their best mode.",
     products=(
         Product(
             label="networks",
             axes={
-                "network": ("mlp", "cnn"),
+                "network": ("mlp", "cnn", "gru"),
                 "hidden_sizes": ((128,), (512,)),
                 "variant": variants(tuple(BUILT_IN_BACKENDS)),
             },
