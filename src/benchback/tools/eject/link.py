@@ -119,8 +119,8 @@ def _summarised(node: Any) -> Any:
         if isinstance(x, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(x):
             said: Any = x.body[0]
             summary = " ".join((ast.get_docstring(x) or "").partition("\n\n")[0].split())
-            said.value = ast.Constant(summary)
-            said.value.raw = f'"""{summary}"""'
+            said.value = text = ast.Constant(summary)
+            text.raw = f'"""{summary}"""'  # type: ignore[attr-defined]
     return node
 
 

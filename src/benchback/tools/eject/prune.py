@@ -210,7 +210,7 @@ def _name_the_keywords(function: Any) -> bool:
     rest = function.args.kwarg.arg
     uses = [x for x in ast.walk(function) if isinstance(x, ast.Name) and x.id == rest]
     asked = [x for x in ast.walk(function) if isinstance(x, ast.Subscript) and ast.unparse(x.value) == rest]
-    names = [x.slice.value for x in asked if isinstance(x.slice, ast.Constant)]
+    names = [str(x.slice.value) for x in asked if isinstance(x.slice, ast.Constant)]
     if len(names) < len(uses):
         return False
     function.args.kwarg = None
@@ -228,7 +228,7 @@ class _Asked(ast.NodeTransformer):
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         self.generic_visit(node)
         if isinstance(node.slice, ast.Constant) and ast.unparse(node.value) == self.rest:
-            return ast.Name(node.slice.value, ast.Load())
+            return ast.Name(str(node.slice.value), ast.Load())
         return node
 
 

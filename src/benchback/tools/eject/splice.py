@@ -142,7 +142,8 @@ class Splicing(ast.NodeTransformer):
 
     def _put(self, statement: Any, call: ast.Call, result: ast.expr) -> list[ast.stmt]:
         """Put the result of a call in its place, or before the statement under a name if it is long."""
-        self.changed, before = True, []
+        self.changed = True
+        before: list[ast.stmt] = []
         name = self._field(statement.value, call)
         if name and written_length(result) > LONG_ARGUMENT and name not in _names(self.host[-1]):
             before, result = [ast.Assign([ast.Name(name, ast.Store())], result)], ast.Name(name, ast.Load())
