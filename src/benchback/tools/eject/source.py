@@ -50,7 +50,7 @@ def _attach_comments(tree: ast.Module, text: str) -> None:
             following = min((x for x in starting if x > line), default=None)
             if following is not None:
                 _comments(starting[following]).append(token.string)
-        elif line in ending:
+        elif line in ending and not token.string.startswith("# type: "):
             ending[line].beside = token.string  # type: ignore[attr-defined]
 
 
@@ -95,7 +95,7 @@ def _lines(statements: list[ast.stmt], indent: str) -> Iterator[str]:
             yield from _lines(handler.body, indent + "    ")
         for word, block in (("else", getattr(node, "orelse", ())), ("finally", getattr(node, "finalbody", ()))):
             if isinstance(node, ast.If) and _is_elif(block):
-                first, *rest = _lines(block, indent)
+                first, *rest = _lines(list(block), indent)
                 yield from (f"{indent}el{first.strip()}", *rest)
             elif block:
                 yield f"{indent}{word}:"

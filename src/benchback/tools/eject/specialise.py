@@ -4,18 +4,12 @@ import ast
 from typing import Any
 
 from benchback.tools.eject.analysis import Analysis
+from benchback.tools.eject.arguments import Parameters
 from benchback.tools.eject.fold import Folding
 from benchback.tools.eject.knowledge import Facts
 from benchback.tools.eject.link import Program
-from benchback.tools.eject.prune import (
-    Fields,
-    Parameters,
-    Unions,
-    Wrappers,
-    prune_definitions,
-    replace_by_bases,
-    without_bare_annotations,
-)
+from benchback.tools.eject.prune import Fields, prune_definitions
+from benchback.tools.eject.records import Unions, Wrappers, replace_by_bases, without_bare_annotations
 from benchback.tools.eject.splice import Splicing, sink
 from benchback.tools.eject.tidy import Inlining, Tidying
 

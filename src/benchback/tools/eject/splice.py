@@ -12,10 +12,11 @@ from functools import partial
 from typing import Any
 
 from benchback.tools.eject.analysis import Analysis
-from benchback.tools.eject.fold import Substitution, simple
-from benchback.tools.eject.knowledge import default_of, parameters
-from benchback.tools.eject.link import PACKAGE, bound_names, written_length
-from benchback.tools.eject.prune import is_part, is_scope, loaded, mentioned
+from benchback.tools.eject.body import Body, functions_made, names_in, statements_of, stored_in, walk_here
+from benchback.tools.eject.fold import Substitution
+from benchback.tools.eject.knowledge import parameters
+from benchback.tools.eject.link import PACKAGE, written_length
+from benchback.tools.eject.prune import is_part, is_scope, loaded
 from benchback.tools.eject.source import clone, hand_over_comments, text_of
 from benchback.tools.eject.values import Class
 
@@ -61,7 +62,7 @@ class Splicing(ast.NodeTransformer):
             names = [x.arg for x in function.args.args][len(call.args) - 1 :]
             targets = [x for x in ast.walk(node) if isinstance(x, ast.Name) and x.id == items]
             plain = not any(isinstance(x, ast.Starred) for x in call.args[:-1]) and not call.keywords
-            if plain and len(targets) == 2 and not set(names) & _names(node) and self._may_go(function):
+            if plain and len(targets) == 2 and not set(names) & names_in(node) and self._may_go(function):
                 stored = next((x for x in targets if isinstance(x.ctx, ast.Store)), None)
                 if stored is not None:
                     _Exchange(stored, ast.Tuple([ast.Name(x, ast.Store()) for x in names], ast.Store())).visit(node)
@@ -101,7 +102,7 @@ class Splicing(ast.NodeTransformer):
                 elsewhere = Counter(x.id for x in ast.walk(statement.value) if isinstance(x, ast.Name))
                 elsewhere.subtract(x.id for x in ast.walk(call) if isinstance(x, ast.Name))
                 over = free() - {name for name, number in elsewhere.items() if number}
-                body = _Body(function, call, self.host, over, over - _names(call) | _target(statement)).spliced()
+                body = Body(function, call, self.host, over, over - names_in(call) | _target(statement)).spliced()
                 if body is not None:
                     self.gone.add(id(function))
                     *before, last = body
@@ -110,7 +111,7 @@ class Splicing(ast.NodeTransformer):
                         hand_over_comments(statement, before)
                         statement.comments = []  # type: ignore[attr-defined]
                     statement.apart = getattr(statement, "apart", False) and not before  # type: ignore[attr-defined]
-                    known = isinstance(statement, ast.Return) and whole and _functions_made(function)
+                    known = isinstance(statement, ast.Return) and whole and functions_made(function)
                     if not known and not is_part(self.symbols.get(id(function), "")):
                         _describe(function, [*before, statement])
                     return before
@@ -119,9 +120,9 @@ class Splicing(ast.NodeTransformer):
     def _without_result(self, statement: ast.Expr) -> list[Any]:
         """The one statement of a function without arguments or result, in the place of its call."""
         function = self.called.get(id(statement.value))
-        if not isinstance(function, ast.FunctionDef) or parameters(function) or len(_statements(function)) > 1:
+        if not isinstance(function, ast.FunctionDef) or parameters(function) or len(statements_of(function)) > 1:
             return []
-        only = clone(_statements(function)[0]) if _statements(function) else ast.Expr(ast.Constant(None))
+        only = clone(statements_of(function)[0]) if statements_of(function) else ast.Expr(ast.Constant(None))
         if not isinstance(only, ast.Assign | ast.Expr) or function in self.analysis.escaped:
             return []
         statement.value, self.changed = ast.Constant(None), True
@@ -142,9 +143,10 @@ class Splicing(ast.NodeTransformer):
 
     def _put(self, statement: Any, call: ast.Call, result: ast.expr) -> list[ast.stmt]:
         """Put the result of a call in its place, or before the statement under a name if it is long."""
-        self.changed, before = True, []
+        self.changed = True
+        before: list[ast.stmt] = []
         name = self._field(statement.value, call)
-        if name and written_length(result) > LONG_ARGUMENT and name not in _names(self.host[-1]):
+        if name and written_length(result) > LONG_ARGUMENT and name not in names_in(self.host[-1]):
             before, result = [ast.Assign([ast.Name(name, ast.Store())], result)], ast.Name(name, ast.Load())
         statement.value = _Exchange(call, result).visit(statement.value)
         return before
@@ -179,12 +181,12 @@ class Splicing(ast.NodeTransformer):
     def _fits(self, function: ast.FunctionDef, whole: bool) -> bool:
         if self.patient and any(map(self._may_go, self._called_in(function))):
             return False
-        made = _functions_made(function)
+        made = functions_made(function)
         if _returns_function(function):
             return True
         if made and (whole or len(made) == len(function.body[-1].value.args)):  # type: ignore[attr-defined]
             return True
-        lines, around = _height(_statements(function)), [x for x in self.host[-1].body if not _is_function(x)]
+        lines, around = _height(statements_of(function)), [x for x in self.host[-1].body if not _is_function(x)]
         return not made and lines <= SHORT and _height(around) + lines <= LONG
 
 
@@ -203,19 +205,19 @@ def sink(analysis: Analysis) -> bool:
 
 
 def _makes_record(function: Any) -> bool:
-    return isinstance(function, ast.FunctionDef) and _ends_once(function) and bool(_functions_made(function))
+    return isinstance(function, ast.FunctionDef) and _ends_once(function) and bool(functions_made(function))
 
 
 def _sunk(function: ast.FunctionDef, call: ast.Call, place: int) -> bool:
     """Let a function compute an argument itself, if it gets all that is needed for that; whether it does."""
     names = {ast.unparse(x): y.arg for x, y in zip(call.args, function.args.args, strict=True)}
     made: Any = call.args[place]
-    if not {x for x in _names(made) if not x.startswith(f"{PACKAGE}__")} <= set(names):
+    if not {x for x in names_in(made) if not x.startswith(f"{PACKAGE}__")} <= set(names):
         return False
     given = Substitution({a: ast.Name(b, ast.Load()) for a, b in names.items() if a.isidentifier()})
     statement = ast.Assign([ast.Name(function.args.args[place].arg, ast.Store())], given.visit(clone(made)))
     del call.args[place], function.args.args[place]
-    function.body[-len(_statements(function)) :] = [statement, *_statements(function)]
+    function.body[-len(statements_of(function)) :] = [statement, *statements_of(function)]
     return True
 
 
@@ -229,84 +231,9 @@ class _Exchange(ast.NodeTransformer):
         return self.new if node is self.old else self.generic_visit(node)
 
 
-class _Body:
-    """The body of a function with the arguments of a call in the place of its parameters."""
-
-    def __init__(self, function: ast.FunctionDef, call: ast.Call, host: list[Any], over: set[str], target: set[str]):
-        """`over` are names that nothing reads after the call, `target` those that it or its statement gives anew."""
-        self.function, self.call, self.host, self.over, self.target = function, call, host, over, target
-
-    def spliced(self) -> list[Any] | None:
-        """The statements, the last of them a Return; None if names would be confused."""
-        given = self._given()
-        if given is None:
-            return None
-        body = clone(_statements(self.function))
-        own = _own(self.function)
-        inner = _bound_inside(self.function)
-        outside = self._names_outside()
-        stored = {name for name in given if name in _stored(body)}
-        free = set().union(*(loaded(x) for x in body)) - own
-        if free & set().union(*(bound_names(x) for x in self.host if not _contains(x, self.function))):
-            return None
-        if any((set(loaded(x)) | {name}) & inner for name, x in given.items()):
-            return None
-        uses = sum((loaded(x) for x in body), Counter())
-        inside = {name for x in _scopes(self.function) for name in _names(x)}
-        alone = {n for n, x in given.items() if uses[n] <= 1 and (len(body) == 1 or _operation(x)) and n not in inside}
-        kept = {n: x for n, x in given.items() if n in stored or not (simple(x) or n in alone)}
-        kept = {name: x for name, x in kept.items() if ast.unparse(x) != name}
-        if any(not simple(x) or name in stored for name, x in given.items() if name in outside and name in kept):
-            return None
-        changed = {name for name, x in given.items() if name in stored and ast.unparse(x) == name}
-        if changed - self.over - self.target:
-            return None
-        local = own - set(given)
-        clashing = (local & outside - self.target) | (local & self.target & _names(self.call))
-        functions = {x.name for x in body if isinstance(x, ast.FunctionDef)}
-        clashing |= set(_functions_made(self.function)) if self.target else set()
-        if clashing - functions or any(set(loaded(x)) & local - clashing for x in given.values()) or clashing & inner:
-            return None
-        prefix = min([self.function.name.strip("_"), *self.target], key=lambda x: (x == "make", len(x)))
-        longer = {name: ast.Name(f"{prefix}_{name}", ast.Load()) for name in clashing}
-        for x in body:
-            if isinstance(x, ast.FunctionDef) and x.name in longer:
-                x.name = longer[x.name].id
-        replaced = Substitution({n: x for n, x in given.items() if n not in kept and ast.unparse(x) != n} | longer)
-        body = [replaced.visit(x) for x in body]
-        first = [ast.Assign([ast.Name(name, ast.Store())], x) for name, x in kept.items()]
-        return [*first, *body]
-
-    def _given(self) -> dict[str, ast.expr] | None:
-        function, call = self.function, self.call
-        if function.args.vararg or function.args.kwarg or any(isinstance(x, ast.Starred) for x in call.args):
-            return None
-        names = parameters(function)
-        given = dict(zip(names, call.args, strict=False)) | {x.arg or "": x.value for x in call.keywords}
-        for name in names:
-            if name not in given and (default := default_of(function, name)) is not None:
-                given[name] = default
-        return given if given.keys() == set(names) else None
-
-    def _names_outside(self) -> set[str]:
-        """Names that mean something in the function around the call, functions inside it included."""
-        host = self.host[-1]
-        found = {x.arg for x in ast.walk(host.args) if isinstance(x, ast.arg)}
-        return found.union(*(mentioned(x, self.function) for x in host.body)) - {"_"}
-
-
-def _functions_made(function: ast.FunctionDef) -> list[str]:
-    """Functions inside a function of which it returns a record."""
-    result: Any = getattr(function.body[-1], "value", None)
-    if not isinstance(result, ast.Call) or not isinstance(getattr(result.func, "known", None), Class):
-        return []
-    own = {x.name for x in function.body if isinstance(x, ast.FunctionDef)}
-    return [name for x in result.args if (name := ast.unparse(x)) in own]
-
-
 def _returns_function(function: ast.FunctionDef) -> bool:
     """Whether all that a function does is to make another."""
-    body = _statements(function)
+    body = statements_of(function)
     return len(body) == 2 and _is_function(body[0]) and ast.unparse(body[1]) == f"return {body[0].name}"
 
 
@@ -348,69 +275,24 @@ def _only_computes(call: ast.Call) -> bool:
 
 def _done_with(before: list[ast.stmt], after: list[ast.stmt]) -> set[str]:
     """Names that earlier statements assign to and nothing reads later."""
-    held = {x for y in before for z in ast.walk(y) if isinstance(z, ast.Lambda | ast.FunctionDef) for x in _names(z)}
-    return _stored(before) - held - set().union(*map(_names, after))
-
-
-def _statements(function: ast.FunctionDef) -> list[Any]:
-    """The body without its description."""
-    said = isinstance(function.body[0], ast.Expr) and isinstance(function.body[0].value, ast.Constant)
-    return function.body[1:] if said else function.body
+    held = {x for y in before for z in ast.walk(y) if isinstance(z, ast.Lambda | ast.FunctionDef) for x in names_in(z)}
+    return stored_in(before) - held - set().union(*map(names_in, after))
 
 
 def _ends_once(function: ast.FunctionDef) -> bool:
     """Whether it returns at its end, only there, and is no generator."""
-    body = _statements(function)
+    body = statements_of(function)
     if not body or not isinstance(body[-1], ast.Return) or body[-1].value is None:
         return False
     if isinstance(body[-1].value, ast.Lambda):  # a function without a name of its own
         return False
-    inner = [x for y in body[:-1] for x in _walk_here(y)]
+    inner = [x for y in body[:-1] for x in walk_here(y)]
     return not any(isinstance(x, ast.Return | ast.Yield | ast.Raise | ast.Try | ast.With) for x in inner)
-
-
-def _walk_here(node: ast.AST) -> list[ast.AST]:
-    """All nodes but those in functions inside."""
-    if isinstance(node, ast.FunctionDef | ast.Lambda):
-        return []
-    return [node, *(x for child in ast.iter_child_nodes(node) for x in _walk_here(child))]
-
-
-def _own(function: ast.FunctionDef) -> set[str]:
-    return bound_names(function)
-
-
-def _stored(body: list[Any]) -> set[str]:
-    return {x.id for y in body for x in _walk_here(y) if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store)}
-
-
-def _bound_inside(function: ast.FunctionDef) -> set[str]:
-    """Names that functions, lambdas and comprehensions inside a function bind."""
-    return set().union(*map(bound_names, _scopes(function)))
-
-
-def _scopes(function: ast.FunctionDef) -> list[Any]:
-    """Functions, lambdas and comprehensions inside a function."""
-    inner = [x for x in ast.walk(function) if x is not function]
-    return [x for x in inner if is_scope(x)]
-
-
-def _operation(node: ast.expr) -> bool:
-    """Whether an expression is one operation on things that are only named."""
-    return isinstance(node, ast.BinOp) and simple(node.left) and simple(node.right)
-
-
-def _contains(node: ast.AST, other: ast.AST) -> bool:
-    return any(x is other for x in ast.walk(node))
-
-
-def _names(node: ast.AST) -> set[str]:
-    return {x.id for x in ast.walk(node) if isinstance(x, ast.Name)}
 
 
 def _target(statement: ast.stmt) -> set[str]:
     """Names that the statement assigns to."""
-    return {name for x in getattr(statement, "targets", ()) for name in _names(x)}
+    return {name for x in getattr(statement, "targets", ()) for name in names_in(x)}
 
 
 def _describe(function: ast.FunctionDef, statements: list[Any]) -> None:

@@ -33,7 +33,7 @@ def started(init: Callable[..., Any]) -> Callable[..., Any]:
 
 def train(config: Config, seed: int, resume: Path | None = None) -> Iterator[tuple[int, Any, dict[str, float]]]:
     """Iterations done, state and metrics, after each iteration."""
-    init, rollout, update = make(config, environment(config.num_envs))
+    init, rollout, update = make(config, environment(config.num_envs))  # type: ignore[misc]
     state, done = init(jax.random.key(seed), config.hyper), 0
     if resume:
         state, done = load(resume, state)

@@ -65,7 +65,7 @@ def is_counter(place: Any) -> bool:
 
 def train(config: Config, seed: int, resume: Path | None = None) -> Iterator[tuple[int, Any, dict[str, np.ndarray]]]:
     """Iterations done, state and metrics of all members, after each iteration; member i has the seed `seed` + i."""
-    init, rollout, update = make(config, environment(config.num_envs))
+    init, rollout, update = make(config, environment(config.num_envs))  # type: ignore[misc]
     keys = jax.vmap(jax.random.key)(np.arange(seed, seed + MEMBERS, dtype=np.uint32))
     state, done = init(keys, jax.tree.map(lambda x: jnp.full(MEMBERS, x, float), config.hyper)), 0
     if resume:

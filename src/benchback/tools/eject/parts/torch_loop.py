@@ -85,7 +85,7 @@ def rollout_steps(env: Env, policy_step: Callable[..., Any], wrap: Any) -> Calla
 def train(config: Config, seed: int, resume: Path | None = None) -> Iterator[tuple[int, State, dict[str, float]]]:
     """Iterations done, state and metrics, after each iteration."""
     compile_gradients()
-    init, rollout, update = make(config, environment(config.num_envs), compiling)
+    init, rollout, update = make(config, environment(config.num_envs), compiling)  # type: ignore[misc]
     state, done = init(random(seed), config.hyper), 0
     if resume:
         done = load(resume, state)
