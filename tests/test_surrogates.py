@@ -156,6 +156,7 @@ def different_drifts() -> tuple[Run, Members]:
     return run, Members((5, 5, 5), {"objective": drifts})
 
 
+@pytest.mark.slow
 def test_members_have_drifts_of_their_own(different_drifts: tuple[Run, Members]) -> None:
     """Each learns as it does in a population in which all have its drift, and otherwise than the others."""
     run, members = different_drifts
