@@ -26,6 +26,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "Environments": "environments.md",
         "Your own environment": "your-environment.md",
         "Networks": "networks.md",
+        "Networks with a memory": "recurrent.md",
         "Plug-ins": "plug-ins.md",
         "Eject": "eject.md",
         "As a library": "library.md",
