@@ -35,11 +35,10 @@ Case = tuple[str, str, str, tuple[tuple[str, Any], ...]]
 EAGER = (("mode", "env_jit"),)
 FAST: list[Case] = [
     ("ppo", "equinox", "gymnax/CartPole-v1", ()),
-    ("dqn", "purejax", "gymnax/CartPole-v1", ()),
     ("vpg", "nnx", "gymnax/CartPole-v1", (("population", 2),)),
     ("td3", "pytorch", "gymnasium/Pendulum-v1", EAGER),
 ]
-"""Every algorithm, both frameworks, and a population; the slow tests run all pairs."""
+"""Both frameworks, an algorithm with a replay, and a population; the slow tests run all pairs."""
 EVERY: list[Case] = [
     (algorithm, backend, registry.ALGORITHMS[algorithm].env, ())
     for algorithm in registry.ALGORITHMS

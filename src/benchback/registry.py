@@ -7,6 +7,7 @@ backend a module `backend` and one per algorithm, for an algorithm a module `con
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import wraps
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
@@ -338,6 +339,7 @@ def load(algorithm: str, backend: str, gradients: Gradients = "framework") -> tu
     implementation = _import(_implementation(algorithm, backend) or "", known, name)
     options = {} if gradients == "framework" else {"gradients": gradients}
 
+    @wraps(implementation.make)
     def make(config: Any, env: Any) -> Agent:
         if getattr(config, "recurrent", False):
             return import_module(_recurrent(algorithm, backend) or "").make(config, env, **options)

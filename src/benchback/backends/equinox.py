@@ -263,8 +263,7 @@ NETWORKS = Networks(
 
 
 def orthogonal(linear: eqx.nn.Linear, scale: float, key: Key[Array, ""]) -> eqx.nn.Linear:
-    """The layer with orthogonal weights and zero biases."""
-    # Equinox stores [out, in]; drawing [in, out] gives the same distribution as the other backends.
+    """The layer with zero biases and orthogonal weights, drawn as [in, out] as elsewhere; Equinox stores [out, in]."""
     weight = jax.nn.initializers.orthogonal(scale)(key, linear.weight.shape[::-1], linear.weight.dtype).T
     return eqx.tree_at(lambda m: (m.weight, m.bias), linear, (weight, jnp.zeros(linear.out_features, weight.dtype)))
 

@@ -23,7 +23,8 @@ def train_in_turn(run: Run, members: Members, checkpoint: Checkpoint | None = No
     states = [_start(agent, members, i) for i in range(len(members))]
     if checkpoint:
         stacked = training.transplantable(run, checkpoint)
-        states = [agent.load(state, {name: x[i] for name, x in stacked.items()}) for i, state in enumerate(states)]
+        each = [{name: np.asarray(x[i]) for name, x in stacked.items()} for i in range(len(members))]
+        states = [agent.load(state, weights) for state, weights in zip(states, each, strict=True)]
     return _loop(run, agent, backend, states, checkpoint.iteration if checkpoint else 0)
 
 

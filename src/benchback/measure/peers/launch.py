@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from benchback.algorithms.ppo.config import Config
 from benchback.measure.peers.environments import Environment, Unavailable, prepare
 from benchback.measure.peers.sides import BASELINES, PROGRAMS, SIDES, Side
 from benchback.measure.peers.work import told
@@ -84,7 +85,8 @@ def parse_outcome(fields: Any) -> Record:
 def differences(work: dict[str, Any], config: dict[str, Any], declared: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Field -> (requested, actual) where they differ and the side has not declared it."""
     asked = {name: x for name, x in work.items() if name not in IDENTITY} | declared
-    optional = ("adam_beta1", "adam_beta2", "network")  # Adam's defaults and an MLP everywhere, not reported by all
+    # Adam's defaults, an MLP and PPO's clipped objective everywhere, not reported by all.
+    optional = ("adam_beta1", "adam_beta2", "network", *Config.later)
     pairs = {name: (x, config.get(name, x if name in optional else None)) for name, x in asked.items()}
     return {name: (x, y) for name, (x, y) in pairs.items() if not _same(x, y)}
 

@@ -101,6 +101,7 @@ def walk_here(node: ast.AST) -> list[ast.AST]:
 
 
 def stored_in(body: list[Any]) -> set[str]:
+    """Names that these statements assign to."""
     return {x.id for y in body for x in walk_here(y) if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store)}
 
 
