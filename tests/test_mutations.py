@@ -144,7 +144,7 @@ def drift_with(mistake: str) -> Wrong:
     """DPO's surrogate as both families spell it, with one mistake; with none it passes."""
 
     def wrong(log_ratio: Any, advantage: Any, alpha: Any, beta: Any) -> Any:
-        xp = torch if isinstance(log_ratio, torch.Tensor) else jax.numpy
+        xp: Any = torch if isinstance(log_ratio, torch.Tensor) else jax.numpy
         positive = advantage < 0 if mistake == "other branch" else advantage >= 0
         alpha, beta = (beta, alpha) if mistake == "swapped scales" else (alpha, beta)
         change = xp.expm1(log_ratio)
@@ -160,7 +160,7 @@ def learned_with(mistake: str) -> Wrong:
     """The learned surrogate, with one mistake; with none it passes."""
 
     def wrong(log_ratio: Any, advantage: Any, weights: Any) -> Any:
-        xp = torch if isinstance(log_ratio, torch.Tensor) else jax.numpy
+        xp: Any = torch if isinstance(log_ratio, torch.Tensor) else jax.numpy
         change = xp.expm1(log_ratio)
         plain = xp.stack([change, change**2, log_ratio, log_ratio**2], -1)
         factor = advantage**2 if mistake == "square of the advantage" else advantage
