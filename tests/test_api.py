@@ -356,6 +356,7 @@ def documented(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return namespace
 
 
+@pytest.mark.slow
 def test_every_snippet_of_the_documentation_runs(documented: dict[str, Any]) -> None:
     assert documented["count"] > 8
     assert run_dir.open_run(documented["folder"] / "runs" / "mine")[1].iteration == TINY["num_iterations"]

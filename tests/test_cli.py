@@ -106,6 +106,7 @@ def test_a_killed_run_resumes_from_its_last_checkpoint(benchback, tmp_path: Path
     assert checkpoint.read(path).iteration % 3 == 0
 
 
+@pytest.mark.slow
 def test_another_backend_takes_a_run_over(benchback, tmp_path: Path) -> None:
     assert benchback(*TRAIN, "--num-iterations", "4", "--out", "a").returncode == 0
     process = benchback("train", "--resume", "a", "--backend", "equinox", "--num-iterations", "6", "--out", "b")
@@ -200,6 +201,7 @@ def test_unknown_flags_are_refused(benchback) -> None:
     assert "--backend" in process.stderr + process.stdout
 
 
+@pytest.mark.slow
 def test_a_compile_cache_is_filled_only_when_asked_for(benchback, tmp_path: Path) -> None:
     without = {"JAX_COMPILATION_CACHE_DIR": ""}
     assert benchback(*TRAIN, "--num-iterations", "1", "--out", "a", **without).returncode == 0

@@ -267,12 +267,14 @@ def modes() -> dict[str, Any]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["script", "compile"])
 def test_a_mode_of_pytorch_changes_no_number(modes: dict[str, Any], mode: str) -> None:
     np.testing.assert_allclose(modes[mode]["losses"], modes["none"]["losses"], rtol=1e-5)
     np.testing.assert_allclose(modes[mode]["kernel"], modes["none"]["kernel"], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_pytorch_compiles_acting_at_first_and_a_gradient_step_with_the_first_one(modes: dict[str, Any]) -> None:
     assert modes["compile"]["compiles"] == [1, 1, 0, 0, 0, 0, 0, 0]
     # Acting; the target's values and the objective.
@@ -280,6 +282,7 @@ def test_pytorch_compiles_acting_at_first_and_a_gradient_step_with_the_first_one
     assert sum(modes["none"]["compiles"]) == 0
 
 
+@pytest.mark.slow
 def test_pytorch_trains_on_a_native_environment_without_jax(modes: dict[str, Any]) -> None:
     assert modes["jax"] is False
 
@@ -361,7 +364,7 @@ def probed(name: str, probe: str, config: Config = PROBING) -> tuple[np.ndarray,
 @pytest.mark.parametrize(
     ("name", "probe"),
     [("purejax", probe) for probe in envs.PROBES]
-    + [("pytorch", probe) for probe in ("TwoStep", "ActionReward")]
+    + [pytest.param("pytorch", probe, marks=pytest.mark.slow) for probe in ("TwoStep", "ActionReward")]
     + [("pytorch", "Truncated")]
     + [pytest.param(name, "Truncated", marks=pytest.mark.slow) for name in BACKENDS if name not in FAMILIES],
 )

@@ -74,6 +74,7 @@ def test_the_best_mode_in_the_widest_unit_changes_no_number(backend: str) -> Non
     assert executed(backend, [best(BACKENDS[backend])]) == []
 
 
+@pytest.mark.slow
 def test_no_mode_and_no_unit_changes_a_number() -> None:
     assert executed("purejax", None) == []
 

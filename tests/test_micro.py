@@ -250,6 +250,7 @@ def test_processes_that_never_answer_are_given_up_with_the_reason(
     assert len(requests(tmp_path)) == 2, "everything would be compiled again for every round"
 
 
+@pytest.mark.slow
 def test_a_real_process_prepares_samples_and_tells_the_limit() -> None:
     program = asdict(Program("purejax", "jit", 2, (4,)))
     with isolated(launch.COMMAND, machine.variables(1, "/tmp")) as listener:

@@ -28,8 +28,8 @@ def learnt(backend: str, probe: str, config: Config = PROBE) -> Learnt:
 
 # What CutTarget is worth to a policy that draws its actions depends on how widely it still draws.
 PROBES = [name for name in envs.SUITES["probe"] if name != "CutTarget"]
-TELLING = ("TwoStep", "ObsTarget")
-"""Probes that every backend learns by default, later rewards and real-valued actions; one of each family learns all."""
+TELLING = ("TwoStep",)
+"""The probe that every backend learns by default, with a later reward; one of each family learns all."""
 LEARNT = [
     pytest.param(backend, probe, marks=[] if backend in FAMILIES or probe in TELLING else [pytest.mark.slow])
     for backend in BACKENDS

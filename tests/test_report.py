@@ -282,6 +282,7 @@ def test_a_store_without_results_is_refused(tmp_path: Path) -> None:
         render(store, tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_a_campaign_is_reported_wherever_it_stands(tmp_path: Path) -> None:
     shape = Shape(("CartPole-v1",), ("small",), ("linen", "nnx", "haiku"), 12, 2, sync=False)
     for done in range(1, 8):

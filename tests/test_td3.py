@@ -667,10 +667,11 @@ PROBED = [
     ("pytorch", "Target"),
     ("pytorch", "ObsTarget"),
 ]
+QUICK = (("purejax", "CutTarget"), ("purejax", "ObsTarget"), ("pytorch", "CutTarget"))
 
 
 @pytest.mark.parametrize(
-    ("backend", "probe"), [pytest.param(b, p, marks=[] if b in FAMILIES else [pytest.mark.slow]) for b, p in PROBED]
+    ("backend", "probe"), [pytest.param(*pair, marks=[] if pair in QUICK else [pytest.mark.slow]) for pair in PROBED]
 )
 def test_backend_learns_the_known_action_and_its_value(backend: str, probe: str) -> None:
     obs, action, value = learnt(backend, probe)

@@ -210,6 +210,7 @@ ARGUMENTS += ["--num-steps", "16", "--num-minibatches", "2", "--num-epochs", "1"
 ARGUMENTS += ["--hidden-sizes", "8", "--grid", "learning_rate=1e-3,1e-2", "--seeds", "2", "--out", "tuned"]
 
 
+@pytest.mark.slow
 def test_an_interrupted_tuning_goes_on_and_finds_what_training_by_hand_finds(
     benchback: Callable[..., subprocess.CompletedProcess], tmp_path: Path
 ) -> None:

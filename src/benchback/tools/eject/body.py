@@ -126,4 +126,5 @@ def _contains(node: ast.AST, other: ast.AST) -> bool:
 
 
 def names_in(node: ast.AST) -> set[str]:
+    """Names in an expression or a statement."""
     return {x.id for x in ast.walk(node) if isinstance(x, ast.Name)}
