@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from representatives import measured, most_different, quickest
+from representatives import measured, quickest
 
 from benchback.agent import start
 from benchback.algorithms.dqn.config import Config
@@ -69,7 +69,8 @@ def executed(backend: str, wanted: list[tuple[str, str]] | None) -> list[tuple[s
     return [(name, off) for name, off in found if not off <= allowed[name.partition("/")[0]]] if found else [("", 1.0)]
 
 
-@pytest.mark.parametrize("backend", most_different(JAX_FAMILY))
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", JAX_FAMILY)
 def test_the_best_mode_in_the_widest_unit_changes_no_number(backend: str) -> None:
     assert executed(backend, [best(BACKENDS[backend])]) == []
 

@@ -133,15 +133,12 @@ from benchback.parity import prove
 rows = list(prove({proof!r}))
 print(json.dumps([len(rows), *(f"{{row.quantity}}: {{row.deviation}}" for row in rows if not row.ok)]))
 """
-# The others are compiled from nearly the same operations.
 PROVEN = [
-    pytest.param(f"ppo/{name}/{spec.best}/{unit}/mlp/float32/framework", marks=[] if quick else [pytest.mark.slow])
-    for name, spec in BACKENDS.items()
-    for unit in spec.units
-    for quick in [(name, unit) == ("purejax", "phase")]
+    f"ppo/{name}/{spec.best}/{unit}/mlp/float32/framework" for name, spec in BACKENDS.items() for unit in spec.units
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("proof", PROVEN)
 def test_a_program_compiled_as_it_is_timed_is_proven(proof: str) -> None:
     """In a process of its own: XLA takes its flags once, and these tests ask for programs that compile quickly."""

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import torch
 from representatives import measured as parameters_of
-from representatives import most_different, quickest, representatives
+from representatives import quickest, representatives
 from test_contract import IN_PROCESS
 
 from benchback import envs, registry
@@ -101,7 +101,8 @@ def test_backend_is_within_tolerance_in_every_quantity(backend: str, dtype: str,
     assert [row for row in found if not row.ok] == []
 
 
-@pytest.mark.parametrize("backend", most_different(JAX_FAMILY))
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", JAX_FAMILY)
 def test_the_best_execution_of_each_backend_changes_no_number(backend: str) -> None:
     """The others: `benchback parity --algorithm td3`."""
     best = execution.best(BACKENDS[backend])

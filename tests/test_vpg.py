@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from representatives import measured, most_different, representatives
+from representatives import measured, representatives
 from test_contract import IN_PROCESS
 
 from benchback import envs, registry
@@ -91,7 +91,8 @@ def test_backend_is_within_tolerance_in_every_quantity(backend: str, level: str,
     assert off == set()
 
 
-@pytest.mark.parametrize("backend", most_different(JAX))
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", JAX)
 def test_the_best_mode_in_the_widest_unit_changes_nothing(backend: str) -> None:
     """One of the backends shows it for all its modes and units."""
     chosen = plan(BACKENDS[backend]) if backend == "linen" else [best(BACKENDS[backend])]
