@@ -7,6 +7,7 @@ and discrete actions; with continuous ones at L1 only, since between a network a
 from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import chain
+from typing import Any
 
 import numpy as np
 
@@ -108,6 +109,11 @@ def _one_step(subject: Subject, case: cases.Case, kind: cases.Kind) -> Iterator[
     found = agent.export(state)
     expected, expected_metrics = oracle.learn(case.weights, case.minibatch, case.config)
     yield from deviation.of_metrics(subject.fetch(metrics), expected_metrics)
+    yield from of_gradient_step(subject, case, found, expected)
+
+
+def of_gradient_step(subject: Subject, case: Any, found: Weights, expected: Weights) -> Iterator[Deviation]:
+    """Deviations of the weights after a step, of the gradient where Adam has just begun, and of precisions."""
     yield from deviation.of_weights(found, expected)
     if case.weights["adam/count"] == 0:
         # Adam's first moment is the clipped gradient times 1 - beta1.

@@ -20,7 +20,7 @@ from benchback.parity.ppo import oracle as feed_forward
 from benchback.parity.ppo import recurrent_cases as cases
 from benchback.parity.ppo import recurrent_oracle as oracle
 from benchback.parity.ppo.cases import Kind, midway
-from benchback.parity.ppo.levels import NUM_ITERATIONS, REFERENCE, SEED, boxed, real_action
+from benchback.parity.ppo.levels import NUM_ITERATIONS, REFERENCE, SEED, boxed, of_gradient_step, real_action
 from benchback.parity.subject import Subject
 
 LOOKS = 3
@@ -102,16 +102,7 @@ def _one_step(subject: Subject, case: cases.Case, kind: Kind) -> Iterator[Deviat
     found = agent.export(state)
     expected, expected_metrics = _learn(case.weights, case.sequences, case.config)
     yield from deviation.of_metrics(subject.fetch(metrics), expected_metrics)
-    yield from deviation.of_weights(found, expected)
-    if case.weights["adam/count"] == 0:
-        # Adam's first moment is the clipped gradient times 1 - beta1.
-        gradients = (
-            {name: x / (1 - case.config.adam_beta1) for name, x in deviation.section(w, "adam/mean/").items()}
-            for w in (found, expected)
-        )
-        yield from deviation.of_towers("gradient", *gradients)
-    trained = [x for name, x in found.items() if name in expected and name != "adam/count"]
-    yield "dtype", float(np.mean([x.dtype != subject.dtype for x in trained]))
+    yield from of_gradient_step(subject, case, found, expected)
 
 
 def _learn(weights: Weights, sequences: cases.Sequences, config: Config) -> tuple[Weights, oracle.Metrics]:
