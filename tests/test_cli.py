@@ -58,6 +58,7 @@ def test_training_writes_config_metrics_and_checkpoint(benchback, tmp_path: Path
     assert "run exists; choose another --out" in again.stderr
 
 
+@pytest.mark.slow
 def test_a_run_can_be_repeated_from_its_config_and_evaluated(benchback, tmp_path: Path) -> None:
     assert benchback(*TRAIN, "--num-iterations", "2", "--out", "a").returncode == 0
     process = benchback("train", "ppo", "--config", "a/config.yaml", "--out", "b", "--json")

@@ -188,6 +188,7 @@ def test_every_agent_reorders_its_gradients_only_when_asked(name: str, algorithm
     assert barriers("reordered") == KERNELS[algorithm]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["purejax", *(slow(name) for name in JAX_FAMILY if name != "purejax")])
 def test_reordered_gradients_train_the_same_network(name: str) -> None:
     def trained(gradients: Gradients) -> dict[str, np.ndarray]:
