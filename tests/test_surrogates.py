@@ -16,6 +16,8 @@ from benchback.cli.matrix import matrix
 from benchback.errors import InputError
 from benchback.math import jax as jax_math
 from benchback.math import torch as torch_math
+from benchback.measure.parity_worker import rows_of
+from benchback.measure.record import Cell
 from benchback.parity.execution import NUM_MEMBERS, population
 from benchback.parity.ppo import cases, oracle
 from benchback.parity.subject import Subject, computing
@@ -178,3 +180,13 @@ def test_members_with_a_learned_drift_are_the_same_runs_alone() -> None:
     assert NUM_MEMBERS > 2
     assert {name.split("/")[0] for name in found} >= {"weight", "metric", "greedy"}
     assert max(found.values()) < 1e-4
+
+
+@pytest.mark.parametrize("members", [1, 4])
+def test_the_gate_claims_no_proof_of_another_surrogate(members: int) -> None:
+    """What it proves is the clipped objective: a cell with another must not pass for it."""
+    clip, drift = (Cell({**Run(TINY).to_dict(), **more}, members=members) for more in ({}, {"surrogate": "drift"}))
+    assert drift.proof != clip.proof
+    (row,) = rows_of(drift.proof)
+    assert not row["ok"]
+    assert "surrogate=drift" in row["error"]

@@ -225,7 +225,7 @@ def check_network(network: str, backend: str, algorithm: str) -> None:
     if network in NETWORKS.built_in and network not in known:
         apart = network.removeprefix("shared_")
         remedy = f"use --network {apart if apart in known else 'mlp'}"
-        raise InputError(f"network={network} is not for {algorithm}, only for {_users(network)}; {remedy}")
+        raise InputError(f"network={network} is not for {algorithm}, only for {', '.join(users_of(network))}; {remedy}")
     if network in RECURRENT and not _recurrent(algorithm, backend):
         raise InputError(
             f"network={network} has a memory, and {algorithm} in {backend} has no recurrent implementation; "
@@ -233,8 +233,9 @@ def check_network(network: str, backend: str, algorithm: str) -> None:
         )
 
 
-def _users(network: str) -> str:
-    return ", ".join(name for name, known in ALGORITHMS.items() if network in known.networks)
+def users_of(network: str) -> list[str]:
+    """The algorithms that can use a built-in network; nothing of a plug-in's, which is known once it is imported."""
+    return [name for name, known in ALGORITHMS.items() if network in known.networks]
 
 
 def check_observations(network: str, env: str, shape: tuple[int, ...]) -> None:

@@ -74,7 +74,7 @@ def print_matrix(as_json: bool) -> None:
         )
     for name in registry.NETWORKS:
         where = ", ".join(registry.NETWORKS[name]) or "every backend"
-        users = f"; {', '.join(users_of(name))}" if users_of(name) else ""
+        users = f"; {', '.join(registry.users_of(name))}" if registry.users_of(name) else ""
         console.print(f"[b]network {name}[/b]  {where}{users}{origin(registry.NETWORKS, name)}", highlight=False)
     for name, having in surrogates().items():
         console.print(f"[b]surrogate {name}[/b]  {', '.join(having)}", highlight=False)
@@ -88,11 +88,6 @@ def print_matrix(as_json: bool) -> None:
     for known in KINDS:
         for name, reason in known.broken.items():
             console.print(f"[b]broken: {known.kind} {name}[/b]  {escape(reason)}", highlight=False)
-
-
-def users_of(network: str) -> list[str]:
-    """The algorithms that can use a built-in network; nothing of a plug-in's, which is known once it is imported."""
-    return [name for name, known in registry.ALGORITHMS.items() if network in known.networks]
 
 
 KINDS = (registry.ALGORITHMS, registry.BACKENDS, registry.NETWORKS)
@@ -133,7 +128,7 @@ def matrix() -> dict[str, Any]:
         for name, known in registry.ALGORITHMS.items()
     }
     networks = {
-        name: {"backends": list(registry.NETWORKS[name]) or list(backends), "algorithms": users_of(name)}
+        name: {"backends": list(registry.NETWORKS[name]) or list(backends), "algorithms": registry.users_of(name)}
         | {"from": registry.NETWORKS.origin(name)}
         for name in registry.NETWORKS
     }

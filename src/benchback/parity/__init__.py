@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from benchback import registry
 from benchback.agent import Gradients
+from benchback.errors import InputError
 from benchback.parity.tolerance import CHECKS, tolerance
 
 if TYPE_CHECKING:
@@ -83,10 +84,12 @@ def prove(proof: str) -> Iterator[Row]:
     """
     from benchback.parity.subject import Subject
 
-    algorithm, backend, mode, unit, network, dtype, gradients, *several = proof.split("/")
+    algorithm, backend, mode, unit, network, dtype, gradients, *more = proof.split("/")
+    for surrogate in (word for word in more if word != "population"):
+        raise InputError(f"surrogate={surrogate} is compared with the oracle at L1, not in programs as they are timed")
     how = cast(Gradients, gradients)
     subject = Subject(algorithm, backend, dtype, {}, mode, unit, how, thorough=False, network=network)
-    if several:
+    if more:
         members = import_module(_module(subject)).members
         yield from _level(subject, "L4", members, optimised=True)
     else:

@@ -81,8 +81,6 @@ def transplantable(run: Run, checkpoint: Checkpoint) -> Weights:
             f"the checkpoint is of {theirs.env} with layers {theirs.config.hidden}, the run of {run.env} with "
             f"{run.config.hidden}; train with the same env and hidden sizes"
         )
-    if theirs.network != run.network:
-        raise CheckpointError(f"the checkpoint has network={theirs.network}; go on with --network {theirs.network}")
     for switch in ("normalise_obs", "normalise_reward"):
         if (was := getattr(theirs.config, switch, False)) != getattr(run.config, switch, False):
             flag = ("--" if was else "--no-") + switch.replace("_", "-")
