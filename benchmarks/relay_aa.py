@@ -3,13 +3,15 @@
     python benchmarks/relay_aa.py --relays 40
     python benchmarks/relay_aa.py --relays 20 --burn
 
-Each relay starts fresh processes and gives one ratio per pair of copies. Comparisons of five relays each are tested by
-the paired t at 5 %. Results are appended to a file, so that an interrupted run goes on.
+Each relay starts fresh processes, in an order drawn anew as campaigns do, and gives one ratio per pair of copies.
+Comparisons of five relays each are tested by the paired t at 5 %. Results are appended to a file, so that an
+interrupted run goes on.
 """
 
 import argparse
 import json
 import math
+import random
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -39,8 +41,10 @@ def main() -> None:
     done = [row for row in rows(flags.out) if row["burn"] == flags.burn]
     with burning(flags.burn), relay_launch(keep_caches=True) as launch:
         for seed in range(len(done), flags.relays):
-            ended = launch(Relay(copies(), seed, 300.0, Pace(relay_s=flags.relay_s), lambda: True))
-            turns = [run_turns(Record.from_dict(x.messages[0]["record"]))["steady"] for x in ended.values()]
+            cells = copies()
+            started = random.Random(seed).sample(cells, len(cells))
+            ended = launch(Relay(started, seed, 300.0, Pace(relay_s=flags.relay_s), lambda: True))
+            turns = [run_turns(Record.from_dict(ended[x.id].messages[0]["record"]))["steady"] for x in cells]
             ratios = [stats.relay_ratio(a, b) for a, b in combinations(turns, 2)]
             found = {"burn": flags.burn, "ratios": ratios, "rounds": len(turns[0])}
             with flags.out.open("a") as file:

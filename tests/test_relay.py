@@ -124,8 +124,8 @@ def test_a_whole_training_is_predicted_from_its_start_and_its_turns() -> None:
     found = run_metrics(relay_record([9.0, 0.2], [9.0, 0.2], [9.0, 0.8], per_call=2, calls=100))
     assert found["steady"] == pytest.approx(0.1)
     assert found["cold_start"] == 10.0
-    # The first call is in the cold start; two more are warm-up, and 97 calls of two iterations follow.
-    assert found["total"] == pytest.approx(10.0 + 0.3 + 0.2 + 97 * 0.2)
+    # The first call is in the cold start; two more are warm-up, and 97 calls of the mean length follow.
+    assert found["total"] == pytest.approx(10.0 + 0.3 + 0.2 + 97 * 0.4)
 
 
 def test_a_process_that_found_compiled_programs_has_no_cold_start() -> None:

@@ -63,40 +63,45 @@ def run_metrics(record: Record) -> dict[str, Measured]:
 
 
 def _relay_metrics(record: Record) -> dict[str, Measured]:
-    """Of a relay: medians of its turns; the time of a whole training is predicted from its start and its turns."""
+    """Of a relay: medians of its turns; the time of a whole training is predicted from its start and its turns.
+
+    A training takes the sum of its iterations, the slow ones included, so their mean predicts it and not the median.
+    """
     found: dict[str, Measured] = {}
     for metric, turns in run_turns(record).items():
         found[metric] = float(np.median(list(turns.values()))) if turns else PhasesNotTimed()
     files = record.ledger.get("cached_files_before", 0)
     start_s = CachesNotEmpty(files) if files else record.marks["first_call"]
     total_s: Measured = start_s
-    if isinstance(start_s, float) and isinstance(found["steady"], float):
-        total_s = start_s + after_first_call_s(record, found["steady"])
+    counted = [x for calls in _counted_calls(record, "total_s").values() for x in calls]
+    if isinstance(start_s, float) and counted:
+        total_s = start_s + after_first_call_s(record, float(np.mean(counted)))
     return {"total": total_s, "cold_start": start_s} | found
 
 
-def after_first_call_s(record: Record, steady_s: float) -> float:
-    """Seconds of the rest of a training: its warm-up as measured, then steady iterations."""
+def after_first_call_s(record: Record, iteration_s: float) -> float:
+    """Seconds of the rest of a training: its warm-up as measured, then iterations of so many seconds."""
     rounds, per_call = record.samples["round"], record.ledger["iterations_per_call"]
     warm = [x or 0.0 for x, place in zip(record.samples["total_s"], rounds, strict=True) if place == 0]
     left = record.ledger["calls"] - len(warm)
-    return sum(warm[1:]) + left * per_call * steady_s
+    return sum(warm[1:]) + left * per_call * iteration_s
 
 
 def run_turns(record: Record) -> dict[str, dict[int, float]]:
     """Metric -> round of a relay -> seconds of an iteration: the median of the turn's calls but the first."""
-    rounds = record.samples.get("round", [])
+    turns = {metric: _counted_calls(record, name) for metric, name in SERIES.items()}
+    return {metric: {place: float(np.median(x)) for place, x in calls.items()} for metric, calls in turns.items()}
+
+
+def _counted_calls(record: Record, name: str) -> dict[int, list[float]]:
+    """Round of a relay -> seconds of an iteration in each call of the turn but the first."""
     per_call = record.ledger.get("iterations_per_call", 1)
-    return {metric: _by_round(record.samples.get(name, []), rounds, per_call) for metric, name in SERIES.items()}
-
-
-def _by_round(values: list[float | None], rounds: list[float | None], per_call: int) -> dict[int, float]:
     turns: dict[int, list[float]] = {}
-    for value, place in zip(values, rounds, strict=False):
+    for value, place in zip(record.samples.get(name, []), record.samples.get("round", []), strict=False):
         if place and value is not None:
             turns.setdefault(int(place), []).append(value / per_call)
     # A turn of one long call has none to spare.
-    return {place: float(np.median(calls[1:] or calls)) for place, calls in turns.items()}
+    return {place: calls[1:] or calls for place, calls in turns.items()}
 
 
 def _phases(samples: Mapping[str, list[float | None]], segment: stats.Segment) -> dict[str, Measured]:
