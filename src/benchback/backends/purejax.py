@@ -14,7 +14,7 @@ from benchback.backends import xla
 from benchback.backends.kernel_gradients import product
 from benchback.math.jax import gaussian
 from benchback.plugins import Networks
-from benchback.plugins.towers import MINATAR, NATURE, Convolution, Tower
+from benchback.plugins.towers import MINATAR, NATURE, Tower
 
 backend = xla.BACKEND
 LAYOUT = xla.TREE
@@ -67,14 +67,14 @@ def init_cnn(
 
 
 def cnn(
-    layers: Layers, x: Shaped[Array, "B H W C"], convolutions: tuple[Convolution, ...], gradients: Gradients
+    layers: Layers, x: Shaped[Array, "B H W C"], tower: Tower, gradients: Gradients = "framework"
 ) -> Float[Array, "B O"]:
     """Output of convolutions and dense layers with relu and a linear output layer; bytes are divided by 255."""
-    dtype, (first, rest) = layers[0]["kernel"].dtype, (layers[: len(convolutions)], layers[len(convolutions) :])
+    dtype, depth = layers[0]["kernel"].dtype, len(tower.convolutions)
     x = x.astype(dtype) / 255 if x.dtype == jnp.uint8 else x.astype(dtype)
-    for layer, (_, _, stride) in zip(first, convolutions, strict=True):
+    for layer, (_, _, stride) in zip(layers[:depth], tower.convolutions, strict=True):
         x = jax.nn.relu(convolve(x, layer["kernel"], stride) + layer["bias"])
-    return mlp(rest, x, "relu", gradients)
+    return mlp(layers[depth:], x, "relu", gradients)
 
 
 def convolve(
@@ -175,22 +175,22 @@ def init_shared(
 def images_to_policy(
     params: ActorCritic, obs: Shaped[Array, "B *O"], gradients: Gradients = "framework", *, tower: Tower
 ) -> Float[Array, "B P"]:
-    """As `policy`, of a convolutional actor."""
-    out = cnn(params.actor, obs, tower.convolutions, gradients)
+    """Parameters of the action distribution, of a convolutional actor."""
+    out = cnn(params.actor, obs, tower, gradients)
     return out if params.log_std is None else gaussian.parameters(out, params.log_std)
 
 
 def images_to_value(
     params: ActorCritic, obs: Shaped[Array, "B *O"], gradients: Gradients = "framework", *, tower: Tower
 ) -> Float[Array, "B"]:
-    """As `value`, of a convolutional critic."""
-    return cnn(params.critic, obs, tower.convolutions, gradients).squeeze(-1)
+    """The estimate of the return, of a convolutional critic."""
+    return cnn(params.critic, obs, tower, gradients).squeeze(-1)
 
 
 def images_to_both(
     params: ActorCritic, obs: Shaped[Array, "B *O"], gradients: Gradients = "framework", *, tower: Tower
 ) -> tuple[Float[Array, "B P"], Float[Array, "B"]]:
-    """As `policy_and_value`, of convolutional towers."""
+    """Both at once, of convolutional towers."""
     return (
         images_to_policy(params, obs, gradients, tower=tower),
         images_to_value(params, obs, gradients, tower=tower),
@@ -202,20 +202,20 @@ def features(
 ) -> Float[Array, "B H"]:
     """The output of the trunk."""
     assert params.trunk is not None
-    return jax.nn.relu(cnn(params.trunk, obs, tower.convolutions, gradients))
+    return jax.nn.relu(cnn(params.trunk, obs, tower, gradients))
 
 
 def shared_policy(
     params: ActorCritic, obs: Shaped[Array, "B *O"], gradients: Gradients = "framework", *, tower: Tower
 ) -> Float[Array, "B P"]:
-    """As `policy`, of an actor on a trunk."""
+    """Parameters of the action distribution, of an actor on a trunk."""
     return policy(params, features(params, obs, gradients, tower=tower), gradients)
 
 
 def shared_value(
     params: ActorCritic, obs: Shaped[Array, "B *O"], gradients: Gradients = "framework", *, tower: Tower
 ) -> Float[Array, "B"]:
-    """As `value`, of a critic on a trunk."""
+    """The estimate of the return, of a critic on a trunk."""
     return value(params, features(params, obs, gradients, tower=tower), gradients)
 
 

@@ -123,7 +123,7 @@ class SharedActorCritic(ActorCritic):
 
 
 class SharedNatureActorCritic(SharedActorCritic):
-    """The same for images of Atari."""
+    """A convolutional trunk for images of Atari, and an actor and a critic of one layer each on it."""
 
     tower = NatureCNN
 

@@ -65,7 +65,7 @@ def init_q_network(
 def q_values_of_images(
     params: QNetwork, obs: Shaped[Array, "B *O"], gradients: Gradients = "framework", *, tower: Tower
 ) -> Float[Array, "B A"]:
-    return cnn(params.critic, obs, tower.convolutions, gradients)
+    return cnn(params.critic, obs, tower, gradients)
 
 
 def init_of_images(

@@ -14,6 +14,7 @@ from benchback import __version__, registry
 from benchback.tools.eject import layout
 from benchback.tools.eject.choice import PARTS, choose
 from benchback.tools.eject.link import Linker, Program
+from benchback.tools.eject.source import LINE_LENGTH
 from benchback.tools.eject.specialise import specialise
 from benchback.training.run import Run
 
@@ -31,11 +32,13 @@ def eject(run: Run, command: str, sources: dict[str, str] | None = None, members
     program = linker.program
     choice.prepare(program)
     specialise(program, entry, choice.facts())
-    implementation = f"benchback.algorithms.{run.algorithm}.{run.backend}"
+    implementation = choice.implementation
     sections = layout.ordered(program, implementation)
     layout.apply_names(program, layout.name_all(program, implementation))
     head = header(run, command, program)
     body = layout.body_text(sections).replace("an InputError", "a ValueError").replace("InputError", "ValueError")
+    if not choice.sees_bytes:
+        body = body.replace("; bytes are divided by 255", "")
     text = f"{head}\n\n{layout.import_text(program)}\n\n{body}\n\n"
     return formatted(text + 'if __name__ == "__main__":\n    main()\n')
 
@@ -60,7 +63,7 @@ def formatted(text: str) -> str:
     ruff = shutil.which("ruff") or shutil.which("ruff", path=str(Path(sys.executable).parent))
     if ruff is None:
         return text
-    options = ["format", "--isolated", "--line-length", str(layout.LINE_LENGTH), "--target-version", "py311", "-"]
+    options = ["format", "--isolated", "--line-length", str(LINE_LENGTH), "--target-version", "py311", "-"]
     done = subprocess.run([ruff, *options], input=text, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"the ejected text is no Python: {done.stderr}\n{text}")

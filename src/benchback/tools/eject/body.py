@@ -4,11 +4,11 @@ import ast
 from collections import Counter
 from typing import Any
 
-from benchback.tools.eject.fold import Substitution, simple
+from benchback.tools.eject.fold import simple
 from benchback.tools.eject.knowledge import default_of, parameters
 from benchback.tools.eject.link import bound_names
 from benchback.tools.eject.prune import is_scope, loaded, mentioned
-from benchback.tools.eject.source import clone
+from benchback.tools.eject.source import Substitution, clone
 from benchback.tools.eject.values import Class
 
 

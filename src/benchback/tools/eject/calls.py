@@ -16,16 +16,28 @@ from benchback.tools.eject.values import (
     Items,
     Library,
     Live,
+    Partial,
     Unknown,
     Unseen,
     Wrapped,
+    Written,
     join,
 )
 
 STRING_METHODS = ("endswith", "startswith", "removeprefix", "removesuffix")
 PLAIN_BASES = ("NamedTuple", "optax.GradientTransformationExtraArgs")
 """Classes of libraries that do not call what their instances contain."""
-FOLLOWED = ("isinstance", "hasattr", "getattr", "replace", "cast", "torch.compile", "jnp.dtype", "nnx.Variable")
+FOLLOWED = (
+    "isinstance",
+    "hasattr",
+    "getattr",
+    "replace",
+    "cast",
+    "torch.compile",
+    "partial",
+    "jnp.dtype",
+    "nnx.Variable",
+)
 """Functions of libraries whose result is known if their arguments are."""
 
 
@@ -51,6 +63,8 @@ class Calls(Knowledge):
                 for value in (*args, *keywords.values()):
                     self.escape(value)
                 return self._annotated(callee.node.returns)
+            case Partial(function, given):
+                return self._call(node, function.node, args, {name: value for name, value, _ in given} | keywords)
             case Class(symbol):
                 return self._construct(node, symbol, args, keywords)
             case Library(text):
@@ -60,7 +74,10 @@ class Calls(Knowledge):
                 if method is not None:
                     return self._call(node, method, args, keywords, skipped=1)
         for value in (*args, *keywords.values()):
-            self.escape(value)
+            if not (
+                isinstance(value, Instance) and isinstance(node.func, ast.Attribute) and node.func.attr == "extend"
+            ):
+                self.escape(value)
         return TOP
 
     def _call(
@@ -180,6 +197,9 @@ class Calls(Knowledge):
                 return value
             case "torch.compile", [Function() as function]:
                 return function
+            case "partial", [Function() as function]:
+                written = {x.arg: Written(x.value) for x in node.keywords}
+                return Partial(function, tuple((name, x, written[name]) for name, x in keywords.items()))
             case "jnp.dtype", [Const(str() as name)]:
                 return Library(f"jnp.{name}")
             case "nnx.Variable", [value]:

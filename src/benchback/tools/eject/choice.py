@@ -6,8 +6,8 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from benchback import registry
+from benchback.envs.ids import split
 from benchback.errors import InputError
-from benchback.plugins.towers import TOWERS
 from benchback.tools.eject.fold import constant
 from benchback.tools.eject.knowledge import Facts
 from benchback.tools.eject.link import Definition, Program, module_path, symbol_of
@@ -72,12 +72,32 @@ class Choice:
             from benchback.envs.torch import MODULES
 
             names["benchback.envs.torch.cartpole.GAME"] = f"benchback.envs.torch.{MODULES[self.name]}.GAME"
-        return names | (self._jax(algorithm) if framework == "jax" else self._torch(algorithm))
+        return names | self._network() | (self._jax() if framework == "jax" else self._torch())
 
-    def _jax(self, algorithm: str) -> dict[str, str]:
+    @property
+    def implementation(self) -> str:
+        """The module with the algorithm in the backend."""
+        package = f"benchback.algorithms.{self.run.algorithm}"
+        recurrent = getattr(self.run.config, "recurrent", False)
+        return f"{package}.recurrent.{self.run.backend}" if recurrent else f"{package}.{self.run.backend}"
+
+    def _network(self) -> dict[str, str]:
+        """The class of the default network, which annotations name -> that of the chosen one."""
+        for module in (self.implementation, f"benchback.backends.{self.run.backend}"):
+            table = _classes(module)
+            if self.network in table and self.network != "mlp":
+                return {f"{module}.{table['mlp']}": f"{module}.{table[self.network]}"}
+        return {}
+
+    @property
+    def network(self) -> str:
+        """The name of the network."""
+        return getattr(self.run.config, "network", "mlp")
+
+    def _jax(self) -> dict[str, str]:
         run, loop = self.run, f"{PARTS}.loop"
         names = {
-            "benchback.algorithms.ppo.linen.make": f"{algorithm}.{run.backend}.make",
+            "benchback.algorithms.ppo.linen.make": f"{self.implementation}.make",
             "benchback.backends.xla.agent": f"{loop}.agent",
             "benchback.backends.nnx.agent": f"{PARTS}.splitting.agent",
             f"{PARTS}.compiling.jit": COMPILING[run.compile_mode],
@@ -95,15 +115,15 @@ class Choice:
             names[f"benchback.backends.{run.backend}.with_log_std"] = f"{PARTS}.single.without_log_std"
         return names
 
-    def _torch(self, algorithm: str) -> dict[str, str]:
+    def _torch(self) -> dict[str, str]:
         wrap, before = WRAPPING[self.run.compile_mode]
-        own = {"benchback.backends.pytorch.rollout_steps": f"{PARTS}.torch_loop.rollout_steps"}
         loop, torch_loop = f"{PARTS}.loop", f"{PARTS}.torch_loop"
-        implementation = f"{algorithm}.{self.run.backend}"
+        loops = "rollout_steps", "remembering_steps"
+        own = {f"benchback.backends.pytorch.{name}": f"{torch_loop}.{name}" for name in loops}
         return (
             {
-                "benchback.algorithms.ppo.pytorch.make": f"{implementation}.make",
-                "benchback.algorithms.ppo.pytorch.State": f"{implementation}.State",
+                "benchback.algorithms.ppo.pytorch.make": f"{self.implementation}.make",
+                "benchback.algorithms.ppo.pytorch.State": f"{self.implementation}.State",
                 "benchback.backends.torch_state.agent": f"{torch_loop}.agent",
                 f"{loop}.train": f"{torch_loop}.train",
                 f"{loop}.save": f"{torch_loop}.save",
@@ -145,9 +165,19 @@ class Choice:
         config = self.run.config
         switches = {f.name: getattr(config, f.name) for f in fields(config)}
         known = {name: Const(x) for name, x in switches.items() if isinstance(x, bool | str)}
-        in_program = self.run.compile_mode == "compile" and self.suite == "torch"
-        calls = {"torch.compiler.is_dynamo_compiling": Const(in_program)}
-        return Facts({self.config_symbol: known}, self._spaces(), calls)
+        # Other loops than those of compiled programs are among the parts.
+        calls = {"torch.compiler.is_dynamo_compiling": Const(self.run.compile_mode == "compile")}
+        dtypes = {name: Const(self.sees_bytes) for name in ("jnp.uint8", "torch.uint8")}
+        return Facts({self.config_symbol: known}, self._spaces(), calls, dtypes)
+
+    @property
+    def sees_bytes(self) -> bool:
+        """Whether the network is given bytes."""
+        if self.suite != EXTERNAL or getattr(self.run.config, "normalise_obs", False):
+            return False
+        import gymnasium
+
+        return str(gymnasium.make(self.name).observation_space.dtype) == "uint8"
 
     def _spaces(self) -> dict[str, dict[str, Any]]:
         if self.suite == "torch":
@@ -179,7 +209,7 @@ class Choice:
 
     def _counters(self) -> tuple[str, ...]:
         """Fields of the State that are the same for all members."""
-        path = module_path(f"benchback.algorithms.{self.run.algorithm}.{self.run.backend}")
+        path = module_path(self.implementation)
         return tuple(re.findall(r"^ +(\w+): Counter\[", path.read_text(), re.MULTILINE)) if path else ()
 
     def _put_defaults(self, node: ast.ClassDef) -> None:
@@ -230,6 +260,16 @@ def _keeps_types(name: str) -> bool:
     return kinds[0] == kinds[1] and obs.shape == environment.observation_space(params).shape
 
 
+def _classes(module: str) -> dict[str, str]:
+    """Name of a network -> its class, of the networks of a module that are classes."""
+    path = module_path(module)
+    for x in ast.parse(path.read_text()).body if path else ():
+        match x:
+            case ast.Assign(targets=[ast.Name("NETWORKS")], value=ast.Call(keywords=keywords)):
+                return {y.arg: y.value.id for y in keywords if y.arg and isinstance(y.value, ast.Name)}
+    return {}
+
+
 def _described(body: list[ast.stmt]) -> dict[str, list[Any]]:
     """Fields of a class by name, each with the string that describes it."""
     found: dict[str, list[Any]] = {}
@@ -244,7 +284,9 @@ def _described(body: list[ast.stmt]) -> dict[str, list[Any]]:
 
 def choose(run: Run, members: int = 1) -> Choice:
     """The choice that a run and a number of seeds mean; InputError if it cannot be ejected."""
-    suite, _, name = run.env.partition("/")
+    suite, name, wrappers = split(run.env)
+    if wrappers:
+        raise InputError(f"env={run.env} cannot be ejected: wrappers are not; use --env {split(run.env).base}")
     if module_path(f"{PARTS}.{suite}_{run.framework}") is None:
         raise InputError(f"env={run.env} cannot be ejected; use a gymnax, torch or gymnasium environment")
     modes = COMPILING if run.framework == "jax" else WRAPPING
@@ -253,15 +295,14 @@ def choose(run: Run, members: int = 1) -> Choice:
         raise InputError(f"mode={run.compile_mode} cannot be ejected; use --mode {' or '.join(known)}")
     if run.unit != "phase":
         raise InputError(f"unit={run.unit} cannot be ejected; use --unit phase, or fuse the two calls in the file")
+    if getattr(run.config, "exploration", "linear") != "linear":
+        raise InputError(f"exploration={run.config.exploration} cannot be ejected; use --exploration linear")
     if run.framework == "jax" and run.config.dtype != "float32":
         raise InputError(f"dtype={run.config.dtype} cannot be ejected in JAX; use --dtype float32")
     if (network := getattr(run.config, "network", "mlp")) not in registry.NETWORKS.built_in:
         raise InputError(f"network={network} cannot be ejected: it is of a plug-in; use --network mlp")
-    if network in TOWERS:
-        raise InputError(f"network={network} cannot be ejected yet; use --network mlp")
-    if network in registry.RECURRENT:
-        where = f"algorithms/{run.algorithm}/recurrent/{run.backend}.py"
-        raise InputError(f"network={network} cannot be ejected; use --network mlp, or begin with {where}")
+    if getattr(run.config, "objective", ()):
+        raise InputError("surrogate=learned cannot be ejected: its weights are a file; use --surrogate drift or clip")
     if run.gradients != "framework":
         raise InputError(f"gradients={run.gradients} cannot be ejected; use --gradients framework")
     if members < 1:

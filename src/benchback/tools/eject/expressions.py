@@ -154,6 +154,9 @@ class Expressions(Calls):
             return UNSEEN
         if len(right) > 1:
             return TOP
+        match node:
+            case ast.Compare(left=ast.Attribute(attr="dtype"), ops=[ast.Eq()]) if isinstance(right[0], Library):
+                return self.facts.dtypes.get(right[0].text, TOP)
         match node.ops[0], left, right[0]:
             case ((ast.Eq() | ast.Is()), Const(), Const()):
                 return Const(left == right[0])

@@ -4,7 +4,7 @@ import ast
 from typing import Any
 
 from benchback.tools.eject.link import Program, Scoped, symbol_of
-from benchback.tools.eject.source import clone, hand_over_comments
+from benchback.tools.eject.source import Substitution, clone, hand_over_comments
 from benchback.tools.eject.values import (
     Cell,
     Class,
@@ -15,6 +15,7 @@ from benchback.tools.eject.values import (
     Library,
     Module,
     Named,
+    Partial,
     Table,
     truth,
 )
@@ -46,16 +47,6 @@ def simple(node: ast.expr) -> bool:
     return False
 
 
-class Substitution(ast.NodeTransformer):
-    """Puts arguments in the place of parameters."""
-
-    def __init__(self, given: dict[str, ast.expr]):
-        self.given = given
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return clone(self.given[node.id]) if node.id in self.given else node
-
-
 class Folding(Scoped):
     """Replaces what is known; `changed` tells whether anything was."""
 
@@ -81,7 +72,7 @@ class Folding(Scoped):
                 return constant(value)
             case Named(literal) if isinstance(node, ast.Name) and node.id in self.program.definitions:
                 return clone(literal)
-            case Function(symbol=str(symbol)) | Class(symbol):
+            case Function(symbol=str(symbol)) | Class(symbol) | Instance(name=str(symbol)):
                 return ast.Name(symbol, ast.Load())
             case Module(name):
                 return ast.Name(symbol_of(name), ast.Load())
@@ -155,7 +146,7 @@ class Folding(Scoped):
         return call.args[names.index(name)] if known else None
 
     def _computed(self, node: ast.Attribute) -> ast.expr | None:
-        """What a property computes of two fields, e.g. their product, written with the fields themselves."""
+        """What a property computes of fields, e.g. the product of two, written with the fields themselves."""
         owner = getattr(node.value, "known", None)
         if not isinstance(owner, Instance) or not isinstance(node.value, ast.Name):
             return None
@@ -163,6 +154,8 @@ class Folding(Scoped):
             match x:
                 case ast.FunctionDef(decorator_list=[ast.Name("property")], body=[*_, ast.Return(value=result)]):
                     short = isinstance(result, ast.BinOp) and simple(result.left) and simple(result.right)
+                    if isinstance(result, ast.Call) and isinstance(getattr(result.func, "known", None), Library):
+                        short = not result.keywords and all(map(simple, result.args))
                     if x.name == node.attr and len(x.body) <= 2 and short:
                         return Substitution({"self": node.value}).visit(clone(result))
         return None
@@ -214,6 +207,18 @@ class Folding(Scoped):
         hand_over_comments(node, kept)
         return kept
 
+    def visit_For(self, node: ast.For) -> Any:
+        if self._is_empty(node.iter):
+            return self._put(None)
+        self.generic_visit(node)
+        return node
+
+    def _is_empty(self, node: ast.expr) -> bool:
+        """Whether it is known that a loop over this does nothing."""
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "enumerate":
+            return self._is_empty(node.args[0])
+        return getattr(node, "known", None) == Const(())
+
     def visit_Assert(self, node: ast.Assert) -> Any:
         if truth(getattr(node.test, "known", None)):
             return self._put(None)
@@ -232,7 +237,7 @@ class Folding(Scoped):
         table, index = (getattr(x, "known", None) for x in (node.value, node.slice))
         if isinstance(table, Table) and isinstance(index, Const):
             for key, _, written in table.items:
-                if key == index.value:
+                if key == index.value and self._global(written.node):
                     return self._put(clone(written.node))
         self.generic_visit(node)
         return node
@@ -249,6 +254,10 @@ class Folding(Scoped):
                 self._put_into_text(node, f"{{{ast.unparse(part.value)}}}", inner.value)  # type: ignore[attr-defined]
                 node.values[place] = ast.Constant(inner.value)
                 self.changed = True
+            elif isinstance(part, ast.FormattedValue) and isinstance(part.value, ast.Constant):  # a number
+                node.values[place] = ast.Constant(str(part.value.value))
+                if not any(isinstance(x, ast.FormattedValue) for x in node.values):
+                    return self._put(constant("".join(x.value for x in node.values)))  # type: ignore[attr-defined]
         self.generic_visit(node)
         return node
 
@@ -265,13 +274,31 @@ class Folding(Scoped):
             assert found is not None
             return self._put(found)
         match node:
+            case ast.Call(func=ast.Name("len"), args=[ast.expr() as counted]) if self._is_empty(counted):
+                return self._put(ast.Constant(0))
             case ast.Call(func=ast.Name("getattr"), args=[owner, name]):
                 attribute = getattr(name, "known", None)
                 if isinstance(attribute, Const) and isinstance(attribute.value, str):
                     return self._put(ast.Attribute(self.visit(owner), attribute.value, ast.Load()))
+        if (whole := self._whole(node)) is not None:
+            return self._put(whole)
         node.args = [new for x in node.args for new in self._spread(x)]
         self.generic_visit(node)
         return node
+
+    def _global(self, node: ast.AST) -> bool:
+        """Whether an expression means the same everywhere in the program."""
+        names = {x.id for x in ast.walk(node) if isinstance(x, ast.Name)}
+        return names <= self.program.definitions.keys() | self.program.imports.keys()
+
+    def _whole(self, node: ast.Call) -> ast.Call | None:
+        """`f(x, option=a)` for a call of `partial(f, option=a)`, if what is given means the same here."""
+        match getattr(node.func, "known", None):
+            case Partial(Function(symbol=str(symbol)), given):
+                written = [ast.keyword(name, clone(x.node)) for name, _, x in given]
+                if all(map(self._global, written)):
+                    return ast.Call(ast.Name(symbol, ast.Load()), node.args, [*node.keywords, *written])
+        return None
 
     def _spread(self, node: ast.expr) -> list[ast.expr]:
         """A starred tuple as its items where some of them are known; anything else as it is."""

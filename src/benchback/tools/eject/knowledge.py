@@ -2,7 +2,7 @@
 
 import ast
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -18,11 +18,14 @@ from benchback.tools.eject.values import (
     Instance,
     Items,
     Named,
+    Partial,
     Unknown,
     Unseen,
     join,
 )
 
+COLLECTING = ("append", "extend")
+"""Methods of a library's classes that call nothing; `extend` keeps only what its argument contains."""
 TRANSPARENT = ("torch.no_grad", "torch.inference_mode")
 """Decorators that leave a function's arguments and its result as they are."""
 
@@ -37,6 +40,8 @@ class Facts:
     """Function -> parameter -> value."""
     calls: dict[str, Any] = field(default_factory=dict)
     """Call of a library, as written -> value."""
+    dtypes: dict[str, Any] = field(default_factory=dict)
+    """Type of a library, as written -> whether that of any array is compared with it successfully."""
 
 
 @dataclass(eq=False)
@@ -86,6 +91,8 @@ class Knowledge:
         """Calls that make an instance of a class, or one with other fields."""
         self.iterated: set[str] = set()
         """Classes whose instances are used as plain tuples: their fields have places."""
+        self.given_away: set[str] = set()
+        """Classes whose instances a library may call."""
         self.read_unseen: set[tuple[str, str]] = set()
         self.changed = False
 
@@ -136,18 +143,22 @@ class Knowledge:
         if isinstance(value, Function) and value.node not in self.escaped:
             self.escaped.add(value.node)
             self.changed = True
+        elif isinstance(value, Partial):
+            self.escape(value.function)
         elif isinstance(value, Items):
             for item in value.items:
                 self.escape(item)
         elif isinstance(value, Instance):
+            self.given_away.add(value.symbol)
             for _, item in value.fields or ():
                 self.escape(item)
 
     def iterate(self, value: Any) -> None:
         """Note that a value is taken apart by place."""
         self.escape(value)
-        if isinstance(value, Instance):
-            self.iterated.add(value.symbol)
+        for x in (value, *(value.items if isinstance(value, Items) else ())):
+            if isinstance(x, Instance):
+                self.iterated.add(x.symbol)
 
     def _remember(self, frame: Frame, name: str, value: Any) -> None:
         before = frame.variables.get(name, UNSEEN)
@@ -186,6 +197,8 @@ class Knowledge:
                 return TOP
             return self.returns.get(method, UNSEEN)
         if name not in self.declared(instance.symbol):
+            if name not in COLLECTING:
+                self.given_away.add(instance.symbol)
             return TOP
         self.mention(instance.symbol)
         value = self.fields.setdefault(instance.symbol, {}).get(name, UNSEEN)
@@ -229,6 +242,8 @@ class Knowledge:
             number = isinstance(node.value, ast.Constant) and isinstance(node.value.value, int | float)
             if number or isinstance(node.value, ast.Subscript):
                 return self._named(symbol, node.value)
+            if isinstance(value, Instance):
+                value = replace(value, name=symbol)
             self.globals[symbol] = TOP if keep else value
         return self.globals[symbol]
 

@@ -6,20 +6,18 @@ import sys
 from typing import Any
 
 from benchback.tools.eject.link import Definition, Import, Program, Scoped
-from benchback.tools.eject.source import text_of
-
-LINE_LENGTH = 120
+from benchback.tools.eject.source import LINE_LENGTH, text_of
 
 SECTIONS = (
     ("Configuration", r"\.algorithms\.(\w+\.config|fields)$"),
-    ("Network", r"\.backends\.(?!xla|torch_state)"),
-    ("Losses", r"\.(math|algorithms\.\w+\.loss$|algorithms\.\w+$)"),
+    ("Network", r"\.backends\.(?!xla|torch_state)|\.plugins\."),
+    ("Losses", r"\.(math|algorithms\.\w+\.loss$|algorithms\.\w+$|recurrent\.sequences$)"),
     ("Environment", r"\.envs\.|\.parts\.\w+_(jax|torch)$|\.parts\.made$"),
     ("Algorithm", r"\.algorithms\.|\.backends\.|\.agent$"),
     ("Training", r""),
 )
 """Titles, and which modules they contain; the first that fits."""
-COLLECTING = ("scan", "_scan_in_program", "rollout_steps", "_cloned", "as_data", "_flat")
+COLLECTING = ("scan", "_scan_in_program", "rollout_steps", "remembering_steps", "_cloned", "as_data", "_flat")
 """Definitions of backends that are no networks."""
 
 
@@ -56,7 +54,9 @@ def ordered(program: Program, implementation: str) -> list[tuple[str, list[Defin
 
 
 def _rank(definition: Definition) -> str:
-    # Of the parts, the command line comes last; of the rest, files in the order of their names.
+    # Sizes of networks come first, the command line last, and the rest in the order of the names of its files.
+    if definition.module.endswith(".towers"):
+        return ""
     return "~" if definition.module.endswith(".command") else definition.module
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import benchback
+from benchback.tools.eject.heirs import merged
 from benchback.tools.eject.rewrite import rewritten
 from benchback.tools.eject.source import parse
 
@@ -167,11 +168,16 @@ class Linker:
     def _define(self, module: str, name: str, node: Any) -> str:
         symbol = symbol_of(module, name)
         if symbol not in self.program.definitions:
-            node = rewritten(node)
+            node = rewritten(self._alone(module, node))
             definition = Definition(symbol, module, name, node, list(getattr(node, "riders", ())))
             self.program.definitions[symbol] = definition
             self.waiting.append(definition)
         return symbol
+
+    def _alone(self, module: str, node: Any) -> Any:
+        """A class with what it inherits from another of its module; anything else as it is."""
+        base = self.namespace(module).get(ast.unparse(node.bases[0])) if getattr(node, "bases", ()) else None
+        return merged(node, self._alone(module, base)) if isinstance(base, ast.ClassDef) else node
 
     def alias_of(self, module: str, name: str) -> ast.expr | None:
         """What an alias made by `Annotated` stands for, e.g. `Any` for `DType`; None for any other name."""

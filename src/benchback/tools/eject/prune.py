@@ -9,10 +9,14 @@ from benchback.tools.eject.fold import simple
 from benchback.tools.eject.link import Program, bound_names
 from benchback.tools.eject.values import Class, Const, Instance, Library, Module
 
-PURE_CALLS = ("getattr", "time.perf_counter", "eqx.field", "nnx.Variable", "jax.lax.cond")
+PURE_CALLS = ("getattr", "partial", "time.perf_counter", "eqx.field", "nnx.Variable", "jax.lax.cond")
 """Calls of libraries that may be left out if nobody needs their result."""
 REPEATED = ("optax.GradientTransformationExtraArgs",)
 """Classes whose heirs in this package only tell what their fields are."""
+CALLED = ("__call__", "forward")
+"""Methods that a call of an instance means."""
+TEXT = ""
+"""Stands for the class of which a string may name an attribute."""
 OF_ARRAYS = ("dtype", "shape", "ndim", "device")
 """Attributes that only arrays are asked for, where it is not known of what they are."""
 
@@ -74,6 +78,7 @@ class Fields:
         self.analysis = analysis
         self.definitions = [analysis.program.definitions[x] for x in analysis.reached]
         self.read = {x for definition in self.definitions for x in attributes_read(definition.node)}
+        self.called = {site.function for site in analysis.sites}
         self.classes = [x for x in self.definitions if isinstance(x.node, ast.ClassDef)]
         self.copies: list[Any] = [x for d in self.definitions for x in ast.walk(d.node) if _is_copy(x)]
         self.stores: dict[str, list[tuple[Any, ast.expr | None]]] = {}
@@ -93,14 +98,24 @@ class Fields:
                     found |= unread and self._take_out(definition.symbol, definition.node, name)
         return found
 
-    def _is_read(self, symbol: str, name: str) -> bool:
-        return (symbol, name) in self.read or (None, name) in self.read
+    def _may_be_of(self, symbol: str, definition: Any) -> bool:
+        """Whether what a definition assigns to may be a field of the class: methods of others assign to their own."""
+        return definition.symbol == symbol or not isinstance(definition.node, ast.ClassDef)
+
+    def _is_read(self, symbol: str, name: str, owners: tuple[str | None, ...] = (None, TEXT)) -> bool:
+        return any((owner, name) in self.read for owner in (symbol, *owners))
 
     def _methods(self, symbol: str, node: ast.ClassDef) -> bool:
         def unread(x: ast.stmt) -> bool:
-            if not isinstance(x, ast.FunctionDef) or _called_by_others(x.name):
+            if x in self.called or not isinstance(x, ast.FunctionDef):
                 return False
-            return not self._is_read(symbol, x.name)
+            if x.name in CALLED:
+                return symbol not in self.analysis.given_away
+            if x.name.startswith("__") or x.name == "setup":
+                return False
+            # Libraries call methods by name, e.g. `apply(..., method="value")`, but read no properties.
+            computed = any(ast.unparse(decorator) == "property" for decorator in x.decorator_list)
+            return not self._is_read(symbol, x.name, (None,) if computed else (None, TEXT))
 
         kept = [x for x in node.body if not unread(x)]
         found = len(kept) < len(node.body)
@@ -121,7 +136,7 @@ class Fields:
             return False
         # Fields known from the outside are never assigned to; others of their name are none of theirs.
         known = name in self.analysis.facts.fields.get(symbol, {})
-        stores = [] if known else self.stores.get(name, [])
+        stores = [] if known else [x for x in self.stores.get(name, []) if self._may_be_of(symbol, x[0])]
         if any(value is None or not removable(value) for _, value in stores):
             return False
         for call in calls:
@@ -136,14 +151,10 @@ def _is_copy(node: Any) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "_replace"
 
 
-def _called_by_others(name: str) -> bool:
-    return name.startswith("__") or name in ("setup", "forward")
-
-
 def attributes_read(node: Any) -> set[tuple[str | None, str]]:
     """(class, attribute) that a definition reads, None for a class that is not known.
 
-    A string in it may be the name of an attribute.
+    A string in it may be the name of an attribute: it is there with TEXT in the place of the class.
     """
     found: set[tuple[str | None, str]] = set()
     said: set[int] = set()
@@ -151,7 +162,7 @@ def attributes_read(node: Any) -> set[tuple[str | None, str]]:
         if isinstance(x, ast.Expr):
             said.add(id(x.value))
         elif isinstance(x, ast.Constant) and isinstance(x.value, str) and id(x) not in said:
-            found.add((None, x.value))
+            found.add((TEXT, x.value))
         elif isinstance(x, ast.Attribute) and isinstance(x.ctx, ast.Load):
             owner = getattr(x.value, "known", None)
             if isinstance(owner, Instance):

@@ -5,10 +5,9 @@ import re
 from typing import Any
 
 from benchback.tools.eject.analysis import Analysis
-from benchback.tools.eject.fold import Substitution
 from benchback.tools.eject.link import Program
-from benchback.tools.eject.prune import REPEATED, attributes_read
-from benchback.tools.eject.source import clone
+from benchback.tools.eject.prune import REPEATED, TEXT, attributes_read
+from benchback.tools.eject.source import Substitution, clone
 from benchback.tools.eject.values import Instance
 
 
@@ -50,7 +49,8 @@ class Wrappers(ast.NodeTransformer):
         single = len(fields) == 1 and isinstance(fields[0], ast.AnnAssign) and symbol not in self.analysis.iterated
         if not single or not all(len(x.args) == 1 and not x.keywords for x in made):
             return None
-        return None if (None, ast.unparse(fields[0].target)) in self.read else fields[0]  # type: ignore[attr-defined]
+        name = ast.unparse(fields[0].target)  # type: ignore[attr-defined]
+        return None if {(None, name), (TEXT, name)} & self.read else fields[0]  # type: ignore[return-value]
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         if isinstance(node.func, ast.Name) and node.func.id in self.only:

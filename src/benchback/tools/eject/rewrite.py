@@ -1,15 +1,15 @@
 """Rewriting of definitions as they are read: what only a package needs, e.g. tables for plug-ins, is made plain."""
 
 import ast
-from collections import Counter
 from typing import Any
 
 from benchback.tools.eject.source import clone
+from benchback.tools.eject.spread import written_out
 
 
 def rewritten(node: Any) -> Any:
     """The definition without what only serves a package."""
-    return _summarised(_without_class_variables(_written_out(_plain_table(node))))
+    return _summarised(_without_class_variables(_without_forwarding(written_out(_plain_table(node)))))
 
 
 def _plain_table(node: Any) -> Any:
@@ -22,21 +22,22 @@ def _plain_table(node: Any) -> Any:
     return node
 
 
-def _written_out(node: Any) -> Any:
-    """A function with `sizes = a, b` and `f(*sizes)` as one with `f(a, b)`: only then can single arguments go."""
-    if not isinstance(node, ast.FunctionDef):
-        return node
-    stored = Counter(x.id for x in ast.walk(node) if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store))
-    tuples = {
-        x.targets[0].id: x.value.elts
-        for x in ast.walk(node)
-        if isinstance(x, ast.Assign)
-        and isinstance(x.targets[0], ast.Name)
-        and isinstance(x.value, ast.Tuple)
-        and stored[x.targets[0].id] == 1
-        and all(isinstance(item, ast.Attribute) for item in x.value.elts)
-    }
-    return _Spreading(tuples).visit(node)
+def _without_forwarding(node: Any) -> Any:
+    """A record without properties like `obs` for `self.steps.obs`: they are for who does not know what it contains."""
+    if isinstance(node, ast.ClassDef):
+        node.body = [x for x in node.body if not _forwards(x)]
+    return node
+
+
+def _forwards(node: ast.stmt) -> bool:
+    match node:
+        case ast.FunctionDef(
+            name=name,
+            decorator_list=[ast.Name("property")],
+            body=[*_, ast.Return(value=ast.Attribute(value=ast.Attribute(value=ast.Name("self")), attr=attribute))],
+        ):
+            return name == attribute
+    return False
 
 
 def _without_class_variables(node: Any) -> Any:
@@ -77,20 +78,3 @@ class _OfClass(ast.NodeTransformer):
         if isinstance(node.value, ast.Name) and node.value.id == "self" and node.attr in self.named:
             return clone(self.named[node.attr])
         return node
-
-
-class _Spreading(ast.NodeTransformer):
-    """Puts the items of named tuples in the place of `*name`."""
-
-    def __init__(self, tuples: dict[str, list[ast.expr]]):
-        self.tuples = tuples
-
-    def visit_Call(self, node: ast.Call) -> ast.Call:
-        self.generic_visit(node)
-        node.args = [new for x in node.args for new in self._items(x)]
-        return node
-
-    def _items(self, node: ast.expr) -> list[ast.expr]:
-        if isinstance(node, ast.Starred) and isinstance(node.value, ast.Name) and node.value.id in self.tuples:
-            return [clone(item) for item in self.tuples[node.value.id]]
-        return [node]

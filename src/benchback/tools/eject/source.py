@@ -6,10 +6,12 @@ literals carry `raw`. Everything else is the tree of `ast`, changed in place by 
 
 import ast
 import io
+import textwrap
 import tokenize
 from collections.abc import Iterator
 from typing import Any
 
+LINE_LENGTH = 120
 KEPT = ("raw", "comments", "beside", "apart", "riders", "lineno")
 
 
@@ -81,7 +83,7 @@ def _lines(statements: list[ast.stmt], indent: str) -> Iterator[str]:
     for place, node in enumerate(statements):
         if place and getattr(node, "apart", False):
             yield ""
-        yield from (indent + comment for comment in getattr(node, "comments", ()))
+        yield from (line for comment in getattr(node, "comments", ()) for line in _wrapped(comment, indent))
         beside = f"  {node.beside}" if hasattr(node, "beside") else ""  # type: ignore[attr-defined]
         if not hasattr(node, "body"):
             yield indent + expression_text(node) + beside
@@ -100,6 +102,12 @@ def _lines(statements: list[ast.stmt], indent: str) -> Iterator[str]:
             elif block:
                 yield f"{indent}{word}:"
                 yield from _lines(block, indent + "    ")
+
+
+def _wrapped(comment: str, indent: str) -> list[str]:
+    """The lines of a comment: several if it was written elsewhere, where there was more room."""
+    words = textwrap.wrap(comment.removeprefix("# "), LINE_LENGTH - len(indent) - 2)
+    return [f"{indent}# {line}" for line in words] if len(words) > 1 else [indent + comment]
 
 
 def _is_elif(block: Any) -> bool:
@@ -205,6 +213,16 @@ def clone(node: Any) -> Any:
         if hasattr(node, name):
             setattr(new, name, getattr(node, name))
     return new
+
+
+class Substitution(ast.NodeTransformer):
+    """Puts arguments in the place of parameters."""
+
+    def __init__(self, given: dict[str, ast.expr]):
+        self.given = given
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return clone(self.given[node.id]) if node.id in self.given else node
 
 
 def expression_text(node: ast.AST | None) -> str:

@@ -13,11 +13,10 @@ from typing import Any
 
 from benchback.tools.eject.analysis import Analysis
 from benchback.tools.eject.body import Body, functions_made, names_in, statements_of, stored_in, walk_here
-from benchback.tools.eject.fold import Substitution
 from benchback.tools.eject.knowledge import parameters
 from benchback.tools.eject.link import PACKAGE, written_length
 from benchback.tools.eject.prune import is_part, is_scope, loaded
-from benchback.tools.eject.source import clone, hand_over_comments, text_of
+from benchback.tools.eject.source import Substitution, clone, hand_over_comments, text_of
 from benchback.tools.eject.values import Class
 
 CHANGING = ("append", "extend", "pop", "update", "reset", "draw", "step", "set_value")
@@ -26,7 +25,7 @@ SHORT = 20
 """Lines of a body that is spliced."""
 LONG_ARGUMENT = 40
 """Letters of an argument that gets a name."""
-LONG = 50
+LONG = 62
 """Lines of a function into which nothing more is spliced."""
 
 
@@ -287,7 +286,7 @@ def _ends_once(function: ast.FunctionDef) -> bool:
     if isinstance(body[-1].value, ast.Lambda):  # a function without a name of its own
         return False
     inner = [x for y in body[:-1] for x in walk_here(y)]
-    return not any(isinstance(x, ast.Return | ast.Yield | ast.Raise | ast.Try | ast.With) for x in inner)
+    return not any(isinstance(x, ast.Return | ast.Yield | ast.Raise | ast.Try) for x in inner)
 
 
 def _target(statement: ast.stmt) -> set[str]:

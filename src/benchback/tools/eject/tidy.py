@@ -5,10 +5,12 @@ from collections import Counter
 from typing import Any
 
 from benchback.tools.eject.analysis import Analysis
-from benchback.tools.eject.fold import Substitution, simple
+from benchback.tools.eject.fold import simple
+from benchback.tools.eject.heirs import PLAIN
 from benchback.tools.eject.link import bound_names, written_length
 from benchback.tools.eject.prune import is_part, loaded, mentioned, removable
-from benchback.tools.eject.source import clone, hand_over_comments
+from benchback.tools.eject.source import Substitution, clone, hand_over_comments
+from benchback.tools.eject.unpack import flatten, name_items, without_stars
 
 BRIEF = 70
 """Letters of an expression that takes the place of two calls."""
@@ -36,6 +38,8 @@ class Tidying(ast.NodeTransformer):
                     return owner
             case ast.Call(func=ast.Attribute(value=ast.Name("jnp"), attr="asarray"), args=[array, ast.Constant(None)]):
                 node.args, self.changed = [array], True
+        if any(isinstance(x, ast.Starred) and isinstance(x.value, ast.Tuple) for x in node.args):
+            node.args, self.changed = without_stars(node.args), True
         given = [x for x in node.keywords if (x.arg, ast.unparse(x.value)) in DEFAULTS]
         node.keywords = [x for x in node.keywords if x not in given]
         self.changed |= bool(given)
@@ -52,9 +56,10 @@ class Tidying(ast.NodeTransformer):
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
         self.generic_visit(node)
+        self.changed |= name_items(node)
         self._copies(node)
         self._unread(node)
-        node.body = self._block(node.body) or [ast.Pass()]
+        node.body = self._block(self._at_once(node)) or [ast.Pass()]
         return node
 
     def visit_Lambda(self, node: ast.Lambda) -> ast.expr:
@@ -79,6 +84,7 @@ class Tidying(ast.NodeTransformer):
             if isinstance(x, ast.Assign) and ast.unparse(x.targets[0]) == ast.unparse(x.value):
                 self.changed = True
                 continue
+            self.changed |= flatten(x)
             match x:
                 case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values)):
                     kept_pairs = [
@@ -89,6 +95,11 @@ class Tidying(ast.NodeTransformer):
                         _assignment(x, kept_pairs)
             if isinstance(x, ast.Expr) and isinstance(x.value, ast.Constant) and x.value.value is None:
                 self.changed = True
+                continue
+            if isinstance(x, ast.With) and [ast.unparse(item) for item in x.items] == ["nullcontext()"]:
+                self.changed = True
+                hand_over_comments(x, x.body)
+                kept += x.body
                 continue
             if isinstance(x, ast.With) and not x.body and all(removable(item.context_expr) for item in x.items):
                 self.changed = True
@@ -101,6 +112,21 @@ class Tidying(ast.NodeTransformer):
                     result = ast.Return(value)
                     hand_over_comments(last, [result])
                     return [*kept[:-2], result]
+        return kept
+
+    def _at_once(self, node: ast.FunctionDef) -> list[ast.stmt]:
+        """The body with `a, b = f(x)` in the place of `c = f(x)` and `a, b = c`, if nothing else reads `c`."""
+        kept: list[Any] = []
+        read = loaded(node)
+        x: Any
+        for x in node.body:
+            match [*kept[-1:], x]:
+                case [ast.Assign(targets=[ast.Name(name)], value=value) as last, ast.Assign(value=ast.Name(other))]:
+                    if name == other and read[name] == 1:
+                        hand_over_comments(last, [x])
+                        kept[-1], x.value, self.changed = x, value, True
+                        continue
+            kept.append(x)
         return kept
 
     def _copies(self, node: ast.FunctionDef) -> None:
@@ -139,8 +165,15 @@ def _copies_in(statement: ast.stmt) -> list[tuple[str, str]]:
     found = []
     for x in ast.walk(statement) if hasattr(statement, "body") else [statement]:
         match x:
-            case ast.Assign(targets=[ast.Name(name)], value=ast.Name(other)) if name != other:
-                found.append((name, other))
+            case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values)):
+                starred = any(isinstance(target, ast.Starred) for target in targets)
+                pairs = [] if starred else list(zip(targets, values, strict=False))
+            case ast.Assign(targets=[target], value=value):
+                pairs = [(target, value)]
+            case _:
+                continue
+        names = [(a.id, b.id) for a, b in pairs if isinstance(a, ast.Name) and isinstance(b, ast.Name)]
+        found += [(name, other) for name, other in names if name != other]
     return found
 
 
@@ -198,6 +231,7 @@ class Inlining(ast.NodeTransformer):
     def __init__(self, analysis: Analysis):
         self.changed = False
         self.called = {id(site.call): site.function for site in analysis.sites if not site.first and not site.skipped}
+        self.inherited = {id(x.call): x.function for x in analysis.sites if _is_inherited(x.call)}
         self.escaped = analysis.escaped
         self.top = {id(x.node): x.symbol for x in analysis.program.definitions.values()}
         self.mentions = sum((loaded(x.node) for x in analysis.program.definitions.values()), Counter())
@@ -209,6 +243,8 @@ class Inlining(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)
+        if method := self.inherited.get(id(node)):
+            return self._of_method(node, method)
         function: Any = self.called.get(id(node))
         if not isinstance(function, ast.FunctionDef) or function in self.escaped or function.decorator_list:
             return node
@@ -216,13 +252,21 @@ class Inlining(ast.NodeTransformer):
             return self._of_closure(node, function)
         result = _only_result(function)
         given = _given(function, node)
-        if result is None or given is None or isinstance(result, ast.Lambda):
+        if result is None or given is None or isinstance(result, ast.Lambda) or self._waits(result):
             return node
         if not self._worth_it(result, given):
             mentions = self.mentions[self.top[id(function)]]
             if mentions > 2 or not _fits(result, given) or (mentions == 2 and not _brief(result, given)):
                 return node
             self.said += _first_line(function) if mentions == 1 and not is_part(self.top[id(function)]) else []
+        self.changed = True
+        return Substitution(given).visit(clone(result))
+
+    def _of_method(self, node: ast.Call, method: ast.FunctionDef) -> ast.expr:
+        """What an inherited method returns, in the place of the call of the one that overrides it."""
+        result, given = _only_result(method), _given(method, node, skipped=1)
+        if result is None or given is None or not _fits(result, given):
+            return node
         self.changed = True
         return Substitution(given).visit(clone(result))
 
@@ -258,6 +302,17 @@ class Inlining(ast.NodeTransformer):
         self.said = before
         return result
 
+    def _waits(self, result: ast.expr) -> bool:
+        """Whether the expression will be simpler soon: it contains a call that is replaced whatever its length."""
+        for x in ast.walk(result):
+            inner = self.called.get(id(x))
+            if isinstance(inner, ast.FunctionDef) and id(inner) in self.top and not inner.decorator_list:
+                value, given = _only_result(inner), _given(inner, x)  # type: ignore[arg-type]
+                known = value is not None and given is not None and self._worth_it(value, given)
+                if known and inner not in self.escaped:
+                    return True
+        return False
+
     def _worth_it(self, result: ast.expr, given: dict[str, ast.expr]) -> bool:
         if isinstance(result, ast.Name) and result.id in given:
             return True
@@ -279,9 +334,13 @@ def _only_result(function: ast.FunctionDef) -> ast.expr | None:
     return body[0].value if len(body) == 1 and isinstance(body[0], ast.Return) else None
 
 
-def _given(function: ast.FunctionDef, call: ast.Call) -> dict[str, ast.expr] | None:
+def _is_inherited(call: Any) -> bool:
+    return isinstance(call.func, ast.Attribute) and call.func.attr.startswith(PLAIN)
+
+
+def _given(function: ast.FunctionDef, call: ast.Call, skipped: int = 0) -> dict[str, ast.expr] | None:
     """Parameter -> argument; None if a default, a star or a closure makes it more than that."""
-    names = [x.arg for x in function.args.args]
+    names = [x.arg for x in function.args.args][skipped:]
     plain = not (function.args.vararg or function.args.kwarg or function.args.kwonlyargs)
     starred = any(isinstance(x, ast.Starred) for x in call.args)
     given = dict(zip(names, call.args, strict=False)) | {x.arg or "": x.value for x in call.keywords}

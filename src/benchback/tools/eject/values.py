@@ -87,10 +87,20 @@ class Instance:
     symbol: str
     fields: tuple[tuple[str, Any], ...] | None = None
     """What is known of this very instance; None if only what is true of all."""
+    name: str | None = None
+    """The symbol of the constant that it is, if it is always that one."""
 
     def get(self, name: str) -> Any:
         """The value of a field of this very instance; None if nothing is known."""
         return dict(self.fields or ()).get(name)
+
+
+@dataclass(frozen=True)
+class Partial:
+    """A function of the program with some of its arguments given by name."""
+
+    function: Function
+    given: tuple[tuple[str, Any, "Written"], ...]
 
 
 @dataclass(frozen=True)
@@ -109,9 +119,15 @@ class Table:
 
 @dataclass(frozen=True, eq=False)
 class Written:
-    """An expression as it is written."""
+    """An expression as it is written; equal only to itself."""
 
     node: ast.expr
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Written) and self.node is other.node
+
+    def __hash__(self) -> int:
+        return id(self.node)
 
 
 @dataclass(frozen=True)
@@ -162,7 +178,7 @@ def truth(value: Any) -> bool | None:
             return bool(x)
         case Items(items):
             return bool(items)
-        case Module() | Function() | Class() | Instance() | Library():
+        case Module() | Function() | Partial() | Class() | Instance() | Library():
             return True
     return None
 

@@ -3,7 +3,6 @@
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import torch
 from torch import Tensor
@@ -15,12 +14,11 @@ from benchback.envs.torch import random
 
 def to_torch(game: Env) -> Env:
     """A JAX environment, compiled by JAX, with torch tensors at its interface."""
-    first = jax.jit(game.reset)
 
     # In inference mode, as in a rollout: a compiled policy then gets only one kind of tensor.
     @torch.inference_mode()
     def reset(generator: torch.Generator) -> EnvState:
-        inner = first(_key(generator))
+        inner = jax.jit(game.reset)(_key(generator))
         return EnvState(inner, _to_torch(inner.obs), None, None)
 
     def draw(generator: torch.Generator, num_steps: int) -> list[tuple[Any, np.int32]]:
@@ -30,13 +28,14 @@ def to_torch(game: Env) -> Env:
 
     @jax.jit
     def step_in_jax(state: EnvState, action: Any, raw: Any, t: Any) -> tuple[EnvState, Step]:
-        following, outcome = game.step(state, jnp.asarray(action), jax.random.wrap_key_data(raw[t]))
+        following, outcome = game.step(state, action, jax.random.wrap_key_data(raw[t]))
         # The observation is also in the outcome: the program would return it twice.
         return following._replace(obs=None), outcome
 
     def step(state: EnvState, action: Tensor, noise: tuple[Any, Any]) -> tuple[EnvState, Step]:
-        following, outcome = step_in_jax(state.inner, _to_jax(action), *noise)
-        seen = Step(*map(_to_torch, outcome))
-        return EnvState(following._replace(obs=outcome.obs), seen.obs, None, None), seen
+        chosen = _to_jax(action)
+        following, computed = step_in_jax(state.inner, chosen, *noise)
+        seen = Step(*map(_to_torch, computed))
+        return EnvState(following._replace(obs=computed.obs), seen.obs, None, None), seen
 
     return Env(game.id, "torch", game.num_envs, game.observation_shape, game.actions, random, reset, draw, step)

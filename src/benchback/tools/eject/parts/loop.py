@@ -19,7 +19,17 @@ Agent = tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]
 
 
 def agent(
-    state_type: type, layout: Any, config: Any, env: Any, *, init: Any, rollout: Any, update: Any, learn: Any, act: Any
+    state_type: type,
+    layout: Any,
+    config: Any,
+    env: Any,
+    *,
+    init: Any,
+    rollout: Any,
+    update: Any,
+    learn: Any,
+    act: Any,
+    initial_memory: Any = None,
 ) -> Agent:
     """Each as one program; rollout and update may overwrite the state they are given."""
     return started(init), compiled(rollout), compiled(update)

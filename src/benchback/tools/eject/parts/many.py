@@ -20,14 +20,33 @@ COUNTERS = ("adam_count",)
 
 
 def agent(
-    state_type: type, layout: Any, config: Any, env: Any, *, init: Any, rollout: Any, update: Any, learn: Any, act: Any
+    state_type: type,
+    layout: Any,
+    config: Any,
+    env: Any,
+    *,
+    init: Any,
+    rollout: Any,
+    update: Any,
+    learn: Any,
+    act: Any,
+    initial_memory: Any = None,
 ) -> Agent:
     """Each as one program for all members; rollout and update may overwrite the state they are given."""
     return started(in_turn(init)), compiled(side_by_side(rollout)), compiled(side_by_side(update))
 
 
 def split_agent(
-    state_type: type, config: Any, env: Any, *, init: Any, rollout: Any, update: Any, learn: Any, act: Any
+    state_type: type,
+    config: Any,
+    env: Any,
+    *,
+    init: Any,
+    rollout: Any,
+    update: Any,
+    learn: Any,
+    act: Any,
+    initial_memory: Any = None,
 ) -> Agent:
     """Each as one program of arrays for all members; rollout and update may overwrite the state they are given."""
 

@@ -10,7 +10,16 @@ from benchback.tools.eject.parts.loop import Agent, started
 
 
 def agent(
-    state_type: type, config: Any, env: Any, *, init: Any, rollout: Any, update: Any, learn: Any, act: Any
+    state_type: type,
+    config: Any,
+    env: Any,
+    *,
+    init: Any,
+    rollout: Any,
+    update: Any,
+    learn: Any,
+    act: Any,
+    initial_memory: Any = None,
 ) -> Agent:
     """Each as one program of arrays; rollout and update may overwrite the state they are given."""
     return started(lambda key, hyper: split(init(key, hyper))), program(rollout), program(update)

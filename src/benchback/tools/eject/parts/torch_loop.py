@@ -34,6 +34,7 @@ def agent(
     learn: Any,
     act: Any,
     towers: Any = None,
+    initial_memory: Any = None,
 ) -> Agent:
     """The algorithm made of these functions."""
     return init, rollout, update
@@ -67,17 +68,39 @@ def leave_gradients() -> None:
 def rollout_steps(env: Env, policy_step: Callable[..., Any], wrap: Any) -> Callable[..., Any]:
     """(model, state, noise, ...) -> state, outcomes: step `env` with the policy, one step per row of noise."""
 
-    def steps(model: nn.Module, state: EnvState, noise: tuple[Any, Any], *rest: Any) -> tuple[EnvState, Any]:
+    def steps(model: nn.Module, env_state: EnvState, noise: tuple[Any, Any], *rest: Any) -> tuple[EnvState, Any]:
         outcomes = []
         # Inference mode saves a fifth of the time of small operations. Its tensors cannot be used with autograd later:
         # torch.stack, outside, copies them to ordinary ones.
         with torch.inference_mode():
-            for env_noise, policy_noise in zip(*noise, strict=True):
-                choice = policy_step(model, state.obs, policy_noise, *rest)
-                following, step = env.step(state, choice[0], env_noise)
-                outcomes.append((state.obs, *choice, *step[1:]))
-                state = following
-        return state, tuple(map(torch.stack, zip(*outcomes, strict=True)))
+            for env_row, policy_row in zip(*noise, strict=True):
+                obs = env_state.obs
+                action, *found = policy_step(model, obs, policy_row, *rest)
+                env_state, step = env.step(env_state, action, env_row)
+                outcomes.append((obs, action, *found, *step[1:]))
+        return env_state, tuple(map(torch.stack, zip(*outcomes, strict=True)))
+
+    return steps
+
+
+def remembering_steps(
+    env: Env, policy_step: Callable[..., Any], reset: Callable[[Tensor, Tensor], Tensor], wrap: Any
+) -> Callable[..., Any]:
+    """`rollout_steps` of a policy with a memory."""
+
+    def steps(model: nn.Module, before: Any, noise: tuple[Any, Any], *rest: Any) -> tuple[Any, Any]:
+        env_state, memory = before
+        outcomes = []
+        # Inference mode saves a fifth of the time of small operations. Its tensors cannot be used with autograd later:
+        # torch.stack, outside, copies them to ordinary ones.
+        with torch.inference_mode():
+            for env_row, policy_row in zip(*noise, strict=True):
+                obs = env_state.obs
+                action, *found, memory = policy_step(model, memory, obs, policy_row, *rest)
+                env_state, step = env.step(env_state, action, env_row)
+                outcomes.append((obs, action, *found, memory, *step[1:]))
+                memory = reset(step.terminated | step.truncated, memory)
+        return (env_state, memory), tuple(map(torch.stack, zip(*outcomes, strict=True)))
 
     return steps
 
