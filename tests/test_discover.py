@@ -16,9 +16,11 @@ from representatives import slow
 
 from benchback import cli
 from benchback.errors import InputError
+from benchback.population.spec import Members
+from benchback.population.training import built, train_members
 from benchback.tools.discover import evaluation, figures, page, search, strategies
 from benchback.tools.discover.evaluation import Contest
-from benchback.tools.discover.fitness import Trainings, at_the_end, fitness
+from benchback.tools.discover.fitness import Trainings, at_the_end, fitness, whole
 from benchback.tools.discover.genomes import Drift, Floats, floats_of, members_of, no_drift
 from benchback.tools.discover.search import Asked, evolve, open_folder
 from benchback.tools.discover.strategies import Settings
@@ -27,6 +29,8 @@ from benchback.training.run import Run
 
 RUN = Run(replace(TINY, num_iterations=2), backend="purejax")
 TARGET = 0.7
+DQN_FIELDS = {"num_envs": 4, "num_steps": 2, "num_iterations": 4, "learning_starts": 8, "replay_capacity": 40}
+DQN_FIELDS |= {"minibatch_size": 8}
 
 
 class Hill(Trainings):
@@ -150,7 +154,8 @@ def test_a_search_begins_without_any_drift() -> None:
 
 
 def test_floats_stay_within_their_ranges_and_begin_where_the_run_is() -> None:
-    genome = floats_of(RUN, {"learning_rate": "log:1e-5..1e-1", "gamma": "0.9..1"})
+    run, genome = floats_of(RUN, {"learning_rate": "log:1e-5..1e-1", "gamma": "0.9..1"})
+    assert run == RUN
     assert genome.fields(genome.start) == pytest.approx({"learning_rate": 2.5e-4, "gamma": 0.99}, rel=1e-3)
     wild = genome.values(np.array([[-1e3, 1e3], [0.0, 0.0]]))
     assert wild["learning_rate"] == (1e-5, pytest.approx(1e-3))
@@ -158,6 +163,37 @@ def test_floats_stay_within_their_ranges_and_begin_where_the_run_is() -> None:
     random = np.random.default_rng(0)
     drawn = genome.values(np.stack([genome.draw(random) for _ in range(200)]))
     assert np.median(np.log10(drawn["learning_rate"])) == pytest.approx(-3, abs=0.4)
+
+
+DQN = Run.from_dict({"algorithm": "dqn", "backend": "purejax", "env": RUN.env, "hidden_sizes": [8]} | DQN_FIELDS)
+
+
+def test_a_schedule_begins_as_the_run_has_it_and_evolves_beside_floats() -> None:
+    run, genome = floats_of(DQN, {"gamma": "0.9..1", "epsilons": "0..1:5", "tau": "0.5..1"})
+    assert run.config.exploration == "knots"
+    assert run.config.epsilons == pytest.approx((1.0, 0.525, 0.05, 0.05, 0.05))
+    assert len(genome.start) == 7
+    began = genome.fields(genome.start)
+    assert began["epsilons"] == pytest.approx([0.98, 0.525, 0.05, 0.05, 0.05], abs=1e-3)  # not quite at an end
+    assert began["gamma"] == pytest.approx(0.99, abs=1e-3)
+    vectors = np.zeros((2, 7))
+    vectors[1, 1:6] = -1e3, 1e3, 0.0, 0.0, 1e3
+    values = genome.values(vectors)
+    np.testing.assert_allclose(values["epsilons"], [[0.5] * 5, [0.0, 1.0, 0.5, 0.5, 1.0]], atol=1e-9)
+    assert values["tau"] == (0.75, 0.75)
+    assert genome.draw(np.random.default_rng(0)).shape == (7,)
+
+
+def test_members_of_a_generation_explore_by_their_own_schedules() -> None:
+    """Epsilon is a metric: each member's is its own at every moment, in one program."""
+    run, genome = floats_of(DQN, {"epsilons": "0..1:3"})
+    vectors = np.array([[50.0, -50.0, 0.0], [-50.0, 50.0, 50.0]])
+    seeds, values = members_of(genome, vectors, [4])
+    (progress,) = train_members(whole(run), Members(seeds, values), group=2, build=built, devices=1)
+    before = np.arange(4) / 4
+    knots = np.array([[1.0, 0.0, 0.5], [0.0, 1.0, 1.0]])
+    expected = np.stack([np.interp(before, [0, 0.5, 1], each) for each in knots], axis=1)
+    np.testing.assert_allclose(progress.metrics["epsilon"], expected, atol=1e-6)
 
 
 # Files and figures.
@@ -247,6 +283,9 @@ EVOLVE = ("--agents", "4", "--generations", "2", "--seeds", "1")
         (("--evolve", "num_envs=1..4"), "--evolve num_envs: it is part of the program"),
         (("--evolve", "gamma=0.9,0.99"), "--evolve gamma=0.9,0.99 must be a range, e.g."),
         (("--evolve", "gamma=0.9..2"), "gamma=2.0 must lie between 0 and 1"),
+        (("dqn", "--evolve", "epsilons=0..1"), "epsilons=0..1 must have its number of knots behind a range"),
+        (("dqn", "--evolve", "epsilons=0..1:1"), "must have at least 2 values"),
+        (("dqn", "--evolve", "epsilons=0..2:3"), "epsilons: 2.0 must lie between 0 and 1"),
         (("--transfer", "gymnax/CartPole-v1"), "is evolved on; name an environment that is not"),
         (("--backend", "pytorch"), "has no program of several agents"),
         (("--objective", "missing.json"), "missing.json does not exist; benchback discover writes such a file"),
@@ -271,6 +310,11 @@ def test_wrong_input_is_one_line_with_the_remedy(
 def test_an_algorithm_without_a_drift_evolves_floats_only(capsys: pytest.CaptureFixture) -> None:
     assert run_command("discover", "dqn") == 2
     assert "dqn has no drift; evolve its floats, e.g. --evolve gamma" in capsys.readouterr().err
+
+
+def test_a_schedule_is_given_as_numbers(capsys: pytest.CaptureFixture) -> None:
+    assert run_command("train", "dqn", "--exploration", "knots", "--epsilons", "1", "2", "0") == 2
+    assert "epsilons: 2.0 must lie between 0 and 1" in capsys.readouterr().err
 
 
 def test_what_is_discovered_is_trained_with(
@@ -304,6 +348,24 @@ def test_hyper_parameters_evolve_and_are_compared_on_fresh_seeds(tmp_path: Path,
     best = yaml.safe_load((out / "best.yaml").read_text())
     assert Run.from_dict(best).config.surrogate == "clip"
     assert 1e-4 <= best["learning_rate"] <= 1e-2
+
+
+@pytest.mark.slow
+def test_a_schedule_evolves_goes_on_and_is_trained_with_in_another_backend(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    out, long = tmp_path / "found", DQN_FIELDS | {"num_iterations": 40}
+    fields = [f"--{name.replace('_', '-')}={x}" for name, x in long.items()]
+    evolved = ("--evolve", "epsilons=0..1:3", "--agents", "4", "--seeds", "1", "--backend", "purejax")
+    command = ("discover", "dqn", *fields, *evolved, "--out", str(out))
+    assert run_command(*command, "--generations", "1", "--test-seeds", "0") == 0
+    assert run_command(*command, "--generations", "2", "--test-seeds", "2") == 0
+    assert "no better than start" in capsys.readouterr().out
+    assert (out / "epsilons.png").exists()
+    assert run_command("train", "--config", str(out / "best.yaml"), "--backend", "pytorch", "--mode", "none") == 0
+    best = yaml.safe_load((out / "best.yaml").read_text())
+    assert best["exploration"] == "knots"
+    assert len(best["epsilons"]) == 3
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """DQN: every backend keeps the contract, learns what is known, and learns to balance a pole."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ from benchback.parity.dqn import oracle
 from benchback.parity.laws import different
 from benchback.parity.oracle import parameters
 from benchback.registry import BACKENDS
+from benchback.tools.eject import eject
 from benchback.training import advance, checkpoint, train
 from benchback.training.checkpoint import Checkpoint
 from benchback.training.evaluate import evaluate
@@ -159,6 +161,45 @@ def test_the_share_of_random_actions_falls_linearly_to_its_last(name: str, inser
     unlike = (batch.action != oracle.greedy(parameters(weights), batch.obs)).mean()
     # Half of the random actions are greedy ones; 2000 actions, four standard deviations.
     assert abs(unlike - share / 2) < 4 * (share / 2 * (1 - share / 2) / 2000) ** 0.5
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_epsilon_is_linear_between_knots_and_stays_at_the_last(name: str) -> None:
+    math, array = (jax_math, jax.numpy.asarray) if name != "pytorch" else (torch_math, int)
+    knots = (1.0, 0.25, 0.75, 0.5)
+    knot = jax.numpy.asarray(knots) if name != "pytorch" else torch.tensor(knots)
+    found = [float(math.piecewise_linear(knot, array(count), 300)) for count in (0, 50, 100, 130, 200, 299, 300, 400)]
+    np.testing.assert_allclose(found, [1, 0.625, 0.25, 0.4, 0.75, 0.5025, 0.5, 0.5], rtol=1e-5)
+
+
+def test_knots_begin_as_the_exploration_that_they_replace() -> None:
+    config = replace(TINY, first_epsilon=0.8, last_epsilon=0.2, exploration_fraction=0.5)
+    knots = config.with_knots("epsilons", 5)
+    assert knots.epsilons == pytest.approx((0.8, 0.5, 0.2, 0.2, 0.2))
+    assert knots.with_knots("epsilons", 9).epsilons[::2] == pytest.approx(knots.epsilons)
+    inserted = np.linspace(0, config.num_transitions, 17)
+    np.testing.assert_allclose(
+        [oracle.epsilon(n, knots) for n in inserted], [oracle.epsilon(n, config) for n in inserted]
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"epsilons": (1.0, 0.0)}, "epsilons are not used by exploration=linear; use --exploration knots"),
+        ({"exploration": "knots", "epsilons": (1.0,)}, "with 1 epsilons; give at least two, e.g. --epsilons 1 0.2"),
+        ({"exploration": "knots", "epsilons": (1.0, 1.5)}, "epsilons: 1.5 must lie between 0 and 1"),
+    ],
+)
+def test_knots_that_make_no_sense_are_refused(fields: dict[str, Any], told: str) -> None:
+    with pytest.raises(InputError, match=re.escape(told)):
+        replace(TINY, **fields)
+
+
+def test_knots_are_not_ejected() -> None:
+    run = Run(TINY.with_knots("epsilons", 3), backend="purejax")
+    with pytest.raises(InputError, match="exploration=knots cannot be ejected; use --exploration linear"):
+        eject(run, "benchback eject")
 
 
 @pytest.mark.parametrize(("math", "source"), [(jax_math, jax.random.key(0)), (torch_math, torch.Generator())])

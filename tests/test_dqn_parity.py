@@ -100,7 +100,7 @@ def test_cases_take_every_branch() -> None:
         unlike = oracle.greedy(case.weights, case.minibatch.next_obs) != oracle.greedy(slow, case.minibatch.next_obs)
         assert unlike.any()
     assert oracle.learning_rate(13, cases.OTHER) == cases.OTHER.learning_rate * (1 - 6 / 15)
-    assert all(np.float32(x) == x for config in (cases.BASE, cases.OTHER, cases.TINY) for x in config.hyper)
+    assert all(np.all(np.float32(x) == x) for config in (cases.BASE, cases.OTHER, cases.TINY) for x in config.hyper)
 
 
 def test_iterations_of_level_3_wait_learn_wrap_around_and_update_the_target() -> None:
@@ -110,6 +110,8 @@ def test_iterations_of_level_3_wait_learn_wrap_around_and_update_the_target() ->
     assert inserted[-1] > config.replay_capacity
     assert config.replay_capacity % config.batch_size
     assert {oracle.epsilon(n, config) for n in inserted} > {config.last_epsilon}
+    knots = {oracle.epsilon(n, cases.OTHER) in cases.OTHER.epsilons for n in inserted}
+    assert knots == {False, True}, "on knots, and between them"
 
 
 @pytest.mark.parametrize("case", cases.single_steps()[:2] + cases.single_steps()[3:4])
@@ -250,6 +252,16 @@ def never_ending(right: Any) -> Any:
     return lambda first, last, count, duration: first + (last - first) * (count / duration)
 
 
+def stairs(right: Any) -> Any:
+    """The knot before, in place of what lies between two."""
+    return lambda knot, count, duration: right(knot, count // 32 * 32, duration)
+
+
+def knots_of_half_the_run(right: Any) -> Any:
+    """All knots in the first half of the run."""
+    return lambda knot, count, duration: right(knot, count, duration // 2)
+
+
 def one_place_on(right: Any) -> Any:
     """Rows written one place too far."""
     return lambda replay, inserted, rows: right(replay, inserted + 1, rows)
@@ -280,6 +292,8 @@ MISTAKES = {
     "at_once": ("L3", OWN, "updates_target", at_once, "weight"),
     "inverted": ("L3", MATH, "polyak", inverted, "weight"),
     "over_the_whole_run": ("L3", MATH, "linear_ramp", over_the_whole_run, "metric/epsilon"),
+    "stairs": ("L3", MATH, "piecewise_linear", stairs, "metric/epsilon"),
+    "knots_of_half_the_run": ("L3", MATH, "piecewise_linear", knots_of_half_the_run, "metric/epsilon"),
     "never_ending": ("L3", MATH, "linear_ramp", never_ending, "metric/epsilon"),
     "one_place_on": ("L3", MATH, "insert", one_place_on, "replay"),
     "first_rows": ("L3", MATH, "sample_indices", first_rows, "weight"),
@@ -287,7 +301,7 @@ MISTAKES = {
 }
 
 
-ONCE = ("done_for_terminated", "twice_the_period", "at_once", "over_the_whole_run")
+ONCE = ("done_for_terminated", "twice_the_period", "at_once", "over_the_whole_run", "knots_of_half_the_run")
 """Made in code that both families share, or much like another: in one family, the one that compiles nothing."""
 
 

@@ -92,10 +92,9 @@ def description(flags: Any, verb: str) -> str:
 
 
 def numbers() -> Any:
-    """How tyro reads whole numbers, of which 1e6 is one, and vectors of numbers, which are in a file."""
+    """How tyro reads whole numbers, of which 1e6 is one, and vectors of numbers, which may be in a file."""
     from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
-    from benchback.training.objectives import read
     from benchback.training.run import whole_number
 
     registry = ConstructorRegistry()
@@ -117,14 +116,26 @@ def numbers() -> Any:
         if info.type != tuple[float, ...]:
             return None
         return PrimitiveConstructorSpec(
-            nargs=1,
-            metavar="FILE",
-            instance_from_str=lambda given: read(Path(given[0])),
+            nargs="*",
+            metavar="FILE|NUMBERS",
+            instance_from_str=numbers_of,
             is_instance=lambda value: isinstance(value, tuple),
             str_from_instance=lambda value: [f"{len(value)} numbers" if value else "none"],
         )
 
     return registry
+
+
+def numbers_of(given: Sequence[str]) -> tuple[float, ...]:
+    """The numbers that are given, or those in the file that is given."""
+    from benchback.training.objectives import read
+
+    try:
+        return tuple(map(float, given))
+    except ValueError:
+        if len(given) > 1:
+            raise InputError(f"{' '.join(given)[:60]}: give numbers only, or one file that contains them") from None
+        return read(Path(given[0]))
 
 
 def has_words(line: str) -> bool:

@@ -1,4 +1,4 @@
-"""`benchback discover`: evolve PPO's objective, or hyper-parameters, over whole trainings."""
+"""`benchback discover`: evolve PPO's objective, hyper-parameters or a schedule over whole trainings."""
 
 import json
 import math
@@ -65,8 +65,8 @@ class DiscoverFlags(Generic[Config]):
     width: int = 8
     """Hidden units of the drift; --objective FILE begins from a drift of an earlier search instead of none at all."""
     evolve: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
-    """FIELD=LOW..HIGH or FIELD=log:LOW..HIGH: evolve this float of the run instead of a drift. May be given more than
-    once."""
+    """FIELD=LOW..HIGH or FIELD=log:LOW..HIGH: evolve this float of the run instead of a drift; with :KNOTS behind it a
+    schedule, epsilons=0..1:6 of DQN. May be given more than once."""
     also: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """Further environment to evolve on; fitness is the mean over environments. May be given more than once."""
     transfer: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
@@ -120,7 +120,7 @@ def asked_for(flags: DiscoverFlags) -> "Asked":
         genome: Any = Drift(begin) if begin else no_drift(flags.width, run.seed)
         run = replace(run, config=replace(run.config, surrogate="learned", objective=genome.begin))
     else:
-        genome = floats_of(run, evolved)
+        run, genome = floats_of(run, evolved)
     settings = Settings(flags.agents, flags.sigma, flags.rate, run.seed)
     envs = tuple(dict.fromkeys((run.env, *flags.also)))
     asked = Asked(run, genome, envs, flags.strategy, settings, flags.generations, flags.seeds)

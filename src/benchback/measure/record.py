@@ -96,12 +96,13 @@ class Cell:
     def proof(self) -> str:
         """What parity is proven for, e.g. `ppo/linen/jit/phase/mlp/float32/framework`; of a chunk any length.
 
-        Another surrogate than the clipped one is named behind it. That of several members, whatever their number, ends
-        in `/population`.
+        Another surrogate than the clipped one, and exploration by knots, are named behind it. That of several members,
+        whatever their number, ends in `/population`.
         """
         run = self.run
         parts = [run["algorithm"], run["backend"], run["mode"], run["unit"], self.network, run["dtype"], self.gradients]
-        parts += [surrogate] if (surrogate := run.get("surrogate", "clip")) != "clip" else []
+        usual = {"surrogate": "clip", "exploration": "linear"}
+        parts += [run[name] for name, x in usual.items() if run.get(name, x) != x]
         return "/".join([*parts, "population"] if self.members > 1 else parts)
 
     @property

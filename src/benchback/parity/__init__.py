@@ -85,8 +85,8 @@ def prove(proof: str) -> Iterator[Row]:
     from benchback.parity.subject import Subject
 
     algorithm, backend, mode, unit, network, dtype, gradients, *more = proof.split("/")
-    for surrogate in (word for word in more if word != "population"):
-        raise InputError(f"surrogate={surrogate} is compared with the oracle at L1, not in programs as they are timed")
+    for option in (word for word in more if word != "population"):
+        raise InputError(f"{option} is compared with the oracle by benchback parity, not in programs as they are timed")
     how = cast(Gradients, gradients)
     subject = Subject(algorithm, backend, dtype, {}, mode, unit, how, thorough=False, network=network)
     if more:

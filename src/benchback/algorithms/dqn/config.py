@@ -3,6 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
+import numpy as np
+
 from benchback.algorithms.fields import (
     MODEL_SIZES,
     Rows,
@@ -15,6 +17,7 @@ from benchback.algorithms.fields import (
     check_positive,
     check_shares,
     hidden_layers,
+    hyper_value,
 )
 from benchback.errors import InputError
 
@@ -33,6 +36,8 @@ class Hyper(NamedTuple):
     first_epsilon: Any
     last_epsilon: Any
     exploration_fraction: Any
+    epsilons: Any
+    """A vector: the knots of epsilon; () where there are none."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,10 @@ class Config:
     """Deep Q-learning."""
 
     algorithm: ClassVar[str] = "dqn"
+    later: ClassVar[tuple[str, ...]] = ("exploration", "epsilons")
+    """Fields that runs from before them do not have: not written where they have their defaults."""
+    schedules: ClassVar[tuple[str, ...]] = ("epsilons",)
+    """Fields that are values at evenly spaced moments of the run, see `with_knots`."""
 
     num_envs: int = 10
     """Number of parallel environments."""
@@ -85,6 +94,11 @@ class Config:
     """Final epsilon of the epsilon-greedy policy."""
     exploration_fraction: float = 0.5
     """Fraction of the run over which epsilon decreases linearly."""
+    exploration: Literal["linear", "knots"] = "linear"
+    """Epsilon over the run: linear from the first to the last, or through the values of --epsilons."""
+    epsilons: tuple[float, ...] = ()
+    """Epsilon at evenly spaced moments, the first at the beginning and the last at the end of the run; linear between
+    them."""
     truncation: Literal["bootstrap", "terminal"] = "bootstrap"
     """At a time limit: bootstrap from the final observation, or treat it as terminal."""
 
@@ -101,6 +115,7 @@ class Config:
         check_positive(self, ("learning_rate", "adam_epsilon", "tau", "exploration_fraction"))
         check_shares(self, ("gamma", "tau", "first_epsilon", "last_epsilon", "exploration_fraction"))
         check_decays(self, ("adam_beta1", "adam_beta2"))
+        _check_epsilons(self)
         if self.num_transitions >= 2**31:
             raise InputError(
                 f"num_iterations={self.num_iterations} makes {self.num_transitions:,} transitions, and the replay "
@@ -149,6 +164,15 @@ class Config:
         """Iterations before the first that does all the work of later ones."""
         return -(-self.learning_starts // self.batch_size)
 
+    def with_knots(self, name: str, count: int) -> "Config":
+        """The config whose schedule `name` is data, its values as they are now at `count` evenly spaced moments."""
+        if self.exploration == "knots":
+            ends, values = np.linspace(0, 1, len(self.epsilons)), self.epsilons
+        else:
+            ends, values = (0, self.exploration_fraction), (self.first_epsilon, self.last_epsilon)
+        now = np.interp(np.linspace(0, 1, count), ends, values)
+        return replace(self, exploration="knots", **{name: tuple(map(float, now))})
+
     def for_evaluation(self, num_envs: int) -> "Config":
         """The config for evaluation in `num_envs` environments."""
         return replace(self, num_envs=num_envs, num_iterations=1, replay_capacity=1)
@@ -156,4 +180,16 @@ class Config:
     @property
     def hyper(self) -> Hyper:
         """The float hyper-parameters as a record."""
-        return Hyper(**{name: getattr(self, name) for name in Hyper._fields})
+        return Hyper(**{name: hyper_value(getattr(self, name)) for name in Hyper._fields})
+
+
+def _check_epsilons(config: Config) -> None:
+    if config.exploration == "linear" and config.epsilons:
+        raise InputError("epsilons are not used by exploration=linear; use --exploration knots, or leave them out")
+    if config.exploration == "knots" and len(config.epsilons) < 2:
+        raise InputError(
+            f"exploration=knots with {len(config.epsilons)} epsilons; give at least two, e.g. --epsilons 1 0.2 0.05"
+        )
+    for epsilon in config.epsilons:
+        if not 0 <= epsilon <= 1:
+            raise InputError(f"epsilons: {epsilon} must lie between 0 and 1")

@@ -20,6 +20,8 @@ LOSS_METRICS = ("loss", "value", "target", "grad_norm")
 
 def epsilon_at(math: Math, inserted: Count, hyper: Hyper, config: Config) -> Float[Array, ""]:
     """Epsilon of the epsilon-greedy policy after `inserted` environment steps."""
+    if config.exploration == "knots":
+        return math.piecewise_linear(hyper.epsilons, inserted, config.num_transitions)
     duration = hyper.exploration_fraction * config.num_transitions
     return math.linear_ramp(hyper.first_epsilon, hyper.last_epsilon, inserted, duration)
 

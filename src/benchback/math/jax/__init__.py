@@ -16,7 +16,7 @@ from benchback.math.jax.normalisers import no_moments, normalise, rescale, updat
 from benchback.math.jax.optimisers import AdamState, adam
 from benchback.math.jax.replay import empty_replay, gather, insert, sample_indices
 from benchback.math.jax.returns import discounted_return, gae, mean_where, nanmean, rewards_to_go, successor_value
-from benchback.math.jax.schedules import linear_anneal, linear_ramp
+from benchback.math.jax.schedules import linear_anneal, linear_ramp, piecewise_linear
 from benchback.math.jax.shuffles import minibatch_indices, permutation, take
 from benchback.math.jax.targets import polyak, smoothing_noise, stop_gradient, twin_target
 from benchback.math.records import ActingNoise, Bounds, Moments, Replay
@@ -55,6 +55,7 @@ __all__ = [
     "no_moments",
     "normalise",
     "permutation",
+    "piecewise_linear",
     "polyak",
     "q_of_action",
     "rescale",

@@ -17,7 +17,7 @@ from benchback.math.torch.normalisers import no_moments, normalise, rescale, upd
 from benchback.math.torch.optimisers import AdamState, adam
 from benchback.math.torch.replay import empty_replay, gather, insert, sample_indices
 from benchback.math.torch.returns import discounted_return, gae, mean_where, nanmean, rewards_to_go, successor_value
-from benchback.math.torch.schedules import linear_anneal, linear_ramp
+from benchback.math.torch.schedules import linear_anneal, linear_ramp, piecewise_linear
 from benchback.math.torch.shuffles import minibatch_indices, permutation, take
 from benchback.math.torch.targets import polyak, smoothing_noise, stop_gradient, twin_target
 
@@ -55,6 +55,7 @@ __all__ = [
     "no_moments",
     "normalise",
     "permutation",
+    "piecewise_linear",
     "polyak",
     "q_of_action",
     "rescale",

@@ -37,14 +37,17 @@ BASE = Config(
 """Iterations of 16 rows: the first does not learn, the third fills the replay and updates the target, and epsilon has
 reached its final value after it."""
 
-OTHER = replace(BASE, double=True, anneal=True, truncation="terminal", tau=0.25)
-"""The other value of every option."""
+LINEAR = replace(BASE, double=True, anneal=True, truncation="terminal", tau=0.25)
+"""The other value of every option of learning."""
+
+OTHER = replace(LINEAR, exploration="knots", epsilons=(0.75, 0.125, 0.5, 0.25, 1.0, 0.0, 0.125, 0.0, 0.25))
+"""The other value of every option. Knots are 32 rows apart, two iterations."""
 
 GREEDY = replace(BASE, first_epsilon=0.0, last_epsilon=0.0)
 """No exploration: every action is greedy."""
 
-TINY = replace(OTHER, minibatch_size=8, hidden_sizes=(8,))
-"""The smallest configuration with every feature: its cost is compilation."""
+TINY = replace(LINEAR, minibatch_size=8, hidden_sizes=(8,))
+"""The smallest configuration with every feature of learning: its cost is compilation."""
 
 ROWS = BASE.minibatch_size
 

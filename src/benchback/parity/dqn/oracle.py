@@ -96,8 +96,11 @@ def update_target(weights: Weights, config: Config) -> Weights:
 
 
 def epsilon(inserted: int, config: Config) -> float:
-    """Epsilon: linear from the first to the last value, then constant."""
-    duration = config.exploration_fraction * config.num_envs * config.num_steps * config.num_iterations
+    """Epsilon: linear from the first to the last value, then constant; or linear between knots."""
+    steps = config.num_envs * config.num_steps * config.num_iterations
+    if config.epsilons:
+        return float(np.interp(inserted, np.linspace(0, steps, len(config.epsilons)), config.epsilons))
+    duration = config.exploration_fraction * steps
     if inserted >= duration:
         return config.last_epsilon
     return config.first_epsilon + (config.last_epsilon - config.first_epsilon) * inserted / duration

@@ -98,6 +98,30 @@ def gradients(config: Config, weights: Sequence[float]) -> dict[str, Any]:
     }
 
 
+def schedule(name: str, start: Sequence[float], found: Sequence[float]) -> dict[str, Any]:
+    """A schedule over the training, where it began and where it has come to."""
+    shares = np.linspace(0, 1, len(found))
+    rows = [
+        {"share": float(share), "value": float(x), "of": LABELS[of]}
+        for of, values in (("start", start), ("result", found))
+        for share, x in zip(shares, values, strict=True)
+    ]
+    colour = {"field": "of", "type": "nominal", "title": None, "legend": {"orient": "bottom"}}
+    colour["scale"] = {"domain": [LABELS["start"], LABELS["result"]], "range": [COLOURS["start"], COLOURS["result"]]}
+    return {
+        "data": {"values": rows},
+        "title": {"text": f"{name} over the training", "anchor": "start"},
+        "width": 420,
+        "height": 240,
+        "mark": {"type": "line", "point": True},
+        "encoding": {
+            "x": {"field": "share", "type": "quantitative", "title": "part of the training", "axis": {"format": "%"}},
+            "y": {"field": "value", "type": "quantitative", "title": name},
+            "color": colour,
+        },
+    }
+
+
 def _axis(values: np.ndarray) -> dict[str, Any]:
     return {"values": [round(float(x), 4) for x in values[:: len(values) // 6]], "labelAngle": 0, "format": ".2"}
 

@@ -1,10 +1,11 @@
 """What evolves: a vector of numbers, and what it means for members of a population.
 
 A drift is the weights of PPO's learned surrogate. Hyper-parameters are float fields of a run, each within a range: the
-vector holds the logit of how far through its range each one is, so that any vector is a valid point.
+vector holds the logit of how far through its range each one is, so that any vector is a valid point. A schedule is a
+field with several such numbers, its values at evenly spaced moments of a training.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -77,40 +78,59 @@ def no_drift(width: int, seed: int) -> Drift:
 
 @dataclass(frozen=True)
 class Floats:
-    """Float fields of a run, each within its range."""
+    """Float fields of a run, each within its range; schedules are fields of several floats within one range."""
 
     ranges: Mapping[str, Range]
-    begin: Mapping[str, float]
+    begin: Mapping[str, Value]
 
     @property
     def start(self) -> np.ndarray:
-        shares = [_share(x, self.begin[name]) for name, x in self.ranges.items()]
+        shares = [_share(source, x) for name, source in self.ranges.items() for x in np.atleast_1d(self.begin[name])]
         return _logit(np.clip(shares, 0.02, 0.98))
 
     def values(self, vectors: np.ndarray) -> dict[str, tuple[Value, ...]]:
-        shares = 1 / (1 + np.exp(-np.clip(vectors, -50, 50)))  # beyond, the ends of the range
-        columns = zip(self.ranges.items(), shares.T, strict=True)
-        return {name: tuple(source.at(float(share)) for share in column) for (name, source), column in columns}
+        columns = iter(1 / (1 + np.exp(-np.clip(vectors.T, -50, 50))))  # beyond, the ends of the range
+        return {name: self._values(name, columns) for name in self.ranges}
+
+    def _values(self, name: str, columns: Iterator[np.ndarray]) -> tuple[Value, ...]:
+        """The values of a field, of which the next columns have the shares."""
+        at, begin = self.ranges[name].at, self.begin[name]
+        if isinstance(begin, tuple):
+            own = np.stack([next(columns) for _ in begin], axis=1)
+            return tuple(tuple(at(float(share)) for share in row) for row in own)
+        return tuple(at(float(share)) for share in next(columns))
 
     def draw(self, random: np.random.Generator) -> np.ndarray:
-        return _logit(random.uniform(1e-6, 1 - 1e-6, size=len(self.ranges)))
+        return _logit(random.uniform(1e-6, 1 - 1e-6, size=len(self.start)))
 
     def fields(self, vector: np.ndarray) -> dict[str, Any]:
-        return {name: x[0] for name, x in self.values(vector[None]).items()}
+        each = {name: x[0] for name, x in self.values(vector[None]).items()}
+        return {name: list(x) if isinstance(x, tuple) else x for name, x in each.items()}
 
 
-def floats_of(run: Run, given: Mapping[str, str]) -> Floats:
-    """The fields with their ranges, written as `--vary` has them."""
+def floats_of(run: Run, given: Mapping[str, str]) -> tuple[Run, Floats]:
+    """The run, with its schedules as data where they evolve, and the fields with their ranges, as `--vary` has them."""
     ranges = {}
     for name, text in given.items():
+        ranges[name], knots = _range_of(run, name, text)
+        if knots is not None:
+            run = replace(run, config=run.config.with_knots(name, knots))
+        for end in (ranges[name].low, ranges[name].high):
+            replace(run.config, **{name: (end,) * knots if knots else end})  # its checks refuse what makes no sense
+    return run, Floats(ranges, {name: getattr(run.config, name) for name in ranges})
+
+
+def _range_of(run: Run, name: str, text: str) -> tuple[Range, int | None]:
+    """The range in which a field evolves, and of a schedule the number of its knots."""
+    scheduled = name in getattr(run.config, "schedules", ())
+    if not scheduled:
         check_float(run, name, "--evolve")
-        axis = parse_axis(name, text, "--evolve") if ".." in text else None
-        if axis is None or not isinstance(axis.source, Range) or axis.count is not None:
-            raise InputError(f"--evolve {name}={text[:60]} must be a range, e.g. {name}=log:1e-4..1e-2")
-        for end in (axis.source.low, axis.source.high):
-            replace(run.config, **{name: end})  # its checks refuse ends that make no sense
-        ranges[name] = axis.source
-    return Floats(ranges, {name: getattr(run.config, name) for name in ranges})
+    example = f"its number of knots behind a range, e.g. {name}=0..1:6" if scheduled else f"{name}=log:1e-4..1e-2"
+    axis = parse_axis(name, text, "--evolve") if ".." in text else None
+    if axis is None or not isinstance(axis.source, Range) or (axis.count is None) == scheduled:
+        kind = "have" if scheduled else "be a range, e.g."
+        raise InputError(f"--evolve {name}={text[:60]} must {kind} {example}")
+    return axis.source, axis.count
 
 
 def _share(source: Range, value: float) -> float:

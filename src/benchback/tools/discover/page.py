@@ -44,6 +44,9 @@ def write_page(
     found = asked.genome.fields(vector)
     if "objective" in found:
         charts["gradients"] = figures.gradients(asked.run.config, found["objective"])
+    began = asked.genome.fields(asked.genome.start)
+    for name in set(found) & set(getattr(asked.run.config, "schedules", ())):
+        charts[name] = figures.schedule(name, began[name], found[name])
     shown = {name: _write_chart(out, name, chart) for name, chart in charts.items()}
     write_atomically(out / "evaluation.json", json.dumps([x.to_dict() for x in contests], indent=1))
     write_atomically(out / "report.html", page(asked, shown, contests))
