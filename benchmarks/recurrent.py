@@ -53,6 +53,14 @@ TASKS = {
         4,
         SMALL | {"num_steps": 128, "num_iterations": 400, "normalise_obs": True, "normalise_reward": True},
     ),
+    "pendulum": Task(
+        "gymnax/Pendulum-v1+observe=0,1",
+        "the angular velocity",
+        4,
+        {"num_envs": 64, "num_steps": 100, "num_iterations": 100, "num_epochs": 4, "num_minibatches": 8}
+        | {"learning_rate": 1e-3, "gamma": 0.95, "entropy_coefficient": 0.0, "clip_value": False}
+        | {"normalise_obs": True, "normalise_reward": True},
+    ),
 }
 WIDTHS = {"mlp": (64, 64), "gru": (32,)}
 

@@ -1,4 +1,4 @@
-"""Shape annotations are checked in every test: the hook must be in place before the package is imported."""
+"""Shape annotations are checked in the tests: the hook must be in place before the package is imported."""
 
 import os
 import tempfile
@@ -12,16 +12,17 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="benchback-tests-")
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 
-# Most of the suite's time is compiling. Without LLVM's optimiser, and with XLA's older emitters of fusions, a program
-# compiles six times faster and computes the same. Campaigns hand neither on to their workers.
+# Most of the suite's time is compiling. Without LLVM's optimiser, with XLA's older emitters of fusions, and as one LLVM
+# module, a program compiles six times faster and computes the same. Campaigns do not hand this on to their workers.
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
-os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false".strip()
+QUICK = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {QUICK}".strip()
 
-from jaxtyping import install_import_hook  # noqa: E402
+import jaxtyping  # noqa: E402
 
 # Only where there are shapes: elsewhere the checks repeat what pyright proves, and took a quarter of the suite's time.
 SHAPED = ("algorithms", "backends", "envs", "math", "population")
-install_import_hook([f"benchback.{room}" for room in SHAPED], "beartype.beartype")
+jaxtyping.install_import_hook([f"benchback.{room}" for room in SHAPED], "beartype.beartype")
 
 import gc  # noqa: E402
 import importlib  # noqa: E402
@@ -90,6 +91,32 @@ LONGEST = (
     "test_learning",
 )
 """Files that take longest, begun first: the two test processes then end together, each having taken whole files."""
+
+
+SHAPES_CHECKED = {
+    "test_cnn",
+    "test_conformance",
+    "test_contract",
+    "test_draws",
+    "test_envs",
+    "test_math_protocol",
+    "test_maths",
+    "test_normalisers",
+    "test_population",
+    "test_recurrent",
+    "test_replay",
+    "test_surrogates",
+    "test_torch_envs",
+    "test_torch_maths",
+}
+"""Files that run what has shapes; so do the levels of parity. Checking in all the others took two CPU minutes more."""
+LEVELS = "test_backend_is_within_tolerance_in_every_quantity"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    checked = item.path.stem in SHAPES_CHECKED or getattr(item, "originalname", None) == LEVELS
+    jaxtyping.config.update("jaxtyping_disable", not checked)
 
 
 def pytest_collection_finish() -> None:

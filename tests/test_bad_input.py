@@ -96,6 +96,7 @@ WRONG = {
     "train --config umlaut.yaml": "größe is not a field of a ppo run; known: env",
     "train --config lr.yaml": "did you mean learning_rate?",
     "train --config": "missing value for argument '--config'",
+    "train dqn --exploration knots --epsilons 1 abc": "1 abc: give numbers only, or one file that contains them",
     f"{TRAIN} --learning-rate inf": "learning_rate=inf must be a finite number",
     f"{TRAIN} --learning-rate nan": "learning_rate=nan must be a finite number",
     f"{TRAIN} --learning-rate 1e300": "must be a finite number",

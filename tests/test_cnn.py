@@ -6,19 +6,21 @@ from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from itertools import islice, product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from representatives import quickest, slow
 
-from benchback import registry
+from benchback import envs, registry
 from benchback.agent import Weights, network_of, start
 from benchback.cli.matrix import matrix
 from benchback.errors import InputError
 from benchback.measure.cost import iteration_flops
 from benchback.measure.flops import gradient_flops, layer_sizes, work_ledger
 from benchback.measure.record import Cell
+from benchback.measure.study import load as load_study
 from benchback.parity import DTYPES, PROVEN, check, environment, measure, oracle, prove
 from benchback.parity.deviation import off_orthogonal
 from benchback.parity.dqn import cases as dqn_cases
@@ -109,6 +111,10 @@ CELLS = [
 ]
 
 
+LEARNING = [("ppo", "cnn"), ("ppo", "nature_cnn"), ("ppo", "shared_nature_cnn"), ("dqn", "cnn"), ("dqn", "nature_cnn")]
+"""What is compared in whole updates too, in both precisions."""
+
+
 @pytest.mark.parametrize(("algorithm", "network", "backend"), FAST)
 def test_a_gradient_step_is_that_of_the_oracle(algorithm: str, network: str, backend: str) -> None:
     """The forward pass included; L0 and rollouts, which compile a program more, are slow."""
@@ -127,7 +133,7 @@ def test_backend_computes_what_the_oracle_computes(algorithm: str, network: str,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("algorithm", "network"), [("ppo", "cnn"), ("ppo", "shared_nature_cnn"), ("dqn", "cnn")])
+@pytest.mark.parametrize(("algorithm", "network"), LEARNING)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_backend_learns_what_the_oracle_learns(algorithm: str, network: str, dtype: str, backend: str) -> None:
@@ -136,9 +142,10 @@ def test_backend_learns_what_the_oracle_learns(algorithm: str, network: str, dty
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("algorithm", "network"), [("ppo", "cnn"), ("ppo", "shared_cnn"), ("dqn", "cnn")])
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("backend", [name for name, spec in BACKENDS.items() if spec.family == "jax"])
-def test_modes_units_and_populations_compute_the_same(algorithm: str, network: str, backend: str) -> None:
-    found = list(measure(algorithm, [backend], ["float32"], ["L4"], network=network))
+def test_modes_units_and_populations_compute_the_same(algorithm: str, network: str, dtype: str, backend: str) -> None:
+    found = list(measure(algorithm, [backend], [dtype], ["L4"], network=network))
     assert found
     assert [row for row in found if not row.ok] == []
 
@@ -329,10 +336,12 @@ def test_the_cost_model_knows_convolutions() -> None:
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"network": "cnn"}, "network=cnn is for images .* env=gymnax/CartPole-v1 are 4; use --network mlp"),
+        ({"network": "cnn"}, "network=cnn is for images .* env=gymnax/CartPole-v1 shows none; use --network mlp"),
+        ({"network": "cnn", "env": "gymnax/Catch-bsuite"}, "env=gymnax/Catch-bsuite shows none; use --network mlp"),
+        ({"network": "cnn", "env": f"{BREAKOUT}+observe=0,1"}, "observe=0,1 shows none; use --network mlp"),
         (
             {"network": "nature_cnn", "env": BREAKOUT},
-            "at least 36 x 36, and those of env=gymnax/Breakout-MinAtar are 10 x 10 x 4; use --network cnn",
+            "at least 36 x 36, and those of env=gymnax/Breakout-MinAtar are 10 x 10; use --network cnn",
         ),
         ({"network": "cnn", "algorithm": "vpg"}, "network=cnn is not for vpg, only for ppo, dqn; use --network mlp"),
         ({"network": "shared_cnn", "algorithm": "dqn"}, "only for ppo; use --network cnn"),
@@ -342,7 +351,29 @@ def test_the_cost_model_knows_convolutions() -> None:
 )
 def test_what_does_not_fit_is_refused_with_the_remedy(fields: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
-        environment_of(Run.from_dict({"algorithm": "ppo"} | fields), 1)
+        Run.from_dict({"algorithm": "ppo"} | fields)
+
+
+@pytest.mark.slow
+def test_what_is_known_once_an_environment_is_made_is_refused_then() -> None:
+    run = Run.from_dict({"algorithm": "ppo", "network": "nature_cnn", "env": "navix/Navix-Empty-8x8-v0"})
+    with pytest.raises(InputError, match=r"at least 36 x 36, and those of env=navix/.* are 8 x 8; use --network cnn"):
+        environment_of(run, 1)
+
+
+def test_a_study_of_a_network_that_does_not_fit_is_refused_when_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("name: mine\nproducts: [{axes: {network: [mlp, cnn]}, fixed: {env: gymnax/CartPole-v1}}]\n")
+    with pytest.raises(InputError, match=r"configuration 1 \(main, .*shows none; use --network mlp"):
+        load_study(path)
+
+
+@pytest.mark.parametrize("suite", ["gymnax", "torch", "probe"])
+def test_images_are_known_before_environments_are_made(suite: str) -> None:
+    for name in envs.SUITES[suite]:
+        id = f"{suite}/{name}"
+        shape = envs.make(id, 1, "torch" if suite == "torch" else "jax").observation_shape
+        assert envs.about(id).image == (shape[:2] if len(shape) == 3 else ()), id
 
 
 def test_a_checkpoint_of_another_network_is_refused() -> None:

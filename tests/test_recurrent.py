@@ -263,12 +263,24 @@ def test_a_restored_training_goes_on_bit_for_bit(backend: str) -> None:
 def test_memory_is_not_taken_to_other_episodes() -> None:
     weights = {"memory": np.ones(cases.BASE.num_envs), "actor/0/kernel": np.ones((8, 8)), "env/obs": np.ones(4)}
     assert networks(weights).keys() == network_of(weights).keys() == {"actor/0/kernel"}
+    named = {name: np.ones(3) for name in ("memory_cell/0/kernel", "rng_head/0/bias", "environment/0/kernel")}
+    assert networks(weights | named).keys() == network_of(weights | named).keys() == {"actor/0/kernel", *named}
     agent = executed("pytorch")
     first = agent.export(start(agent, 1))
     state = start(agent, 1, first | {"memory": np.ones_like(first["memory"])})
     assert (agent.export(state)["memory"] == 1).all()
     kept = {name: x for name, x in agent.export(state).items() if not name.startswith("env/")}
     assert (agent.export(start(agent, 1, kept))["memory"] == 0).all()
+
+
+def test_a_first_memory_goes_where_the_network_is() -> None:
+    """Torch's device without data stands for a GPU: nothing of it can be combined with arrays of the processor."""
+    subject = Subject("ppo", "pytorch", "float32", {}, network="gru")
+    agent = subject.plain(cases.TINY)
+    state = start(agent, 1)
+    state.model.to("meta")
+    memory, action = agent.act(state, agent.initial_memory(3), torch.zeros(3, 4, device="meta"))
+    assert memory.device.type == action.device.type == "meta"
 
 
 # What is told about it.

@@ -99,6 +99,7 @@ family only), `memory` (what a recurrent network remembers of the episodes in `e
 """
 
 BESIDE_NETWORKS = re.compile(r"(target|\w*adam|replay|normaliser|env)/|(rng|memory)$")
+OF_EPISODES = re.compile(r"env/|(rng|memory)$|normaliser/ongoing_return")
 
 
 def networks(weights: Weights) -> Weights:
@@ -108,8 +109,8 @@ def networks(weights: Weights) -> Weights:
 
 def network_of(weights: Weights, replay: bool = True) -> Weights:
     """Networks, optimisers and collected data, without the random stream and what belongs to episodes."""
-    left = ("env/", "rng", "memory", "normaliser/ongoing_return") + (() if replay else ("replay/",))
-    return {name: x for name, x in weights.items() if not name.startswith(left)}
+    kept = {name: x for name, x in weights.items() if not OF_EPISODES.match(name)}
+    return {name: x for name, x in kept.items() if replay or not name.startswith("replay/")}
 
 
 Metrics = dict[str, Any]

@@ -240,20 +240,26 @@ def users_of(network: str) -> list[str]:
 
 def check_observations(network: str, env: str, shape: tuple[int, ...]) -> None:
     """Raise an InputError if the network is for images and observations of this shape are none, or too small a one."""
+    check_image(network, env, shape[:2] if len(shape) == 3 else ())
+
+
+def check_image(network: str, env: str, image: tuple[int, ...] | None) -> None:
+    """Raise an InputError if the network is for images, and those of the environment are too small or there are none.
+
+    `image` is their height and width, () for none; None, if that is not known yet, passes.
+    """
     tower = TOWERS.get(network)
-    if tower is None:
+    if tower is None or image is None:
         return
-    size = " x ".join(map(str, shape))
-    if len(shape) != 3:
+    if not image:
         raise InputError(
-            f"network={network} is for images [height, width, channels], and observations of env={env} are "
-            f"{size or 'single numbers'}; use --network mlp"
+            f"network={network} is for images [height, width, channels], and env={env} shows none; use --network mlp"
         )
-    if min(shape[:2]) < tower.smallest:
-        other = next((name for name, x in TOWERS.items() if x.smallest <= min(shape[:2])), "mlp")
+    if min(image) < tower.smallest:
+        other = next((name for name, x in TOWERS.items() if x.smallest <= min(image)), "mlp")
         raise InputError(
             f"network={network} is for images of at least {tower.smallest} x {tower.smallest}, and those of env={env} "
-            f"are {size}; use --network {other}"
+            f"are {' x '.join(map(str, image))}; use --network {other}"
         )
 
 

@@ -20,6 +20,7 @@ from benchback.envs.names import (
     EXTERNAL,
     EXTRAS,
     GYMNAX,
+    IMAGES,
     MUJOCO,
     NEEDED,
     PROBES,
@@ -73,6 +74,8 @@ class About(NamedTuple):
     """What computes it: a JAX program, torch, or Python."""
     notes: tuple[str, ...] = ()
     """What a user should know of how its spaces were changed."""
+    image: tuple[int, ...] | None = None
+    """Height and width of the images that it shows; () if it shows none, None if that is known once it is made."""
 
 
 def about(id: str) -> About:
@@ -84,7 +87,14 @@ def about(id: str) -> About:
         module = _suite(suite)
         return About(module.kind(name), "python", module.notes(name) if hasattr(module, "notes") else ())
     where = "python" if suite in EXTERNAL else "torch" if suite == "torch" else "jax"
-    return About("box" if name in BOX.get(suite, ()) else "discrete", where)
+    return About("box" if name in BOX.get(suite, ()) else "discrete", where, image=_image(parts))
+
+
+def _image(parts: EnvId) -> tuple[int, ...] | None:
+    """Height and width of the images that an environment of the lists shows, with its wrappers."""
+    if any(text.startswith("observe=") for text in parts.wrappers):
+        return ()
+    return None if parts.suite == "navix" else IMAGES.get(parts.name, ())
 
 
 def kind(id: str) -> Literal["discrete", "box"]:

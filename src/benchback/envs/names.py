@@ -106,6 +106,9 @@ BOX = {
     "envpool": CONTINUOUS_ENVPOOL,
 }
 """Suite -> its environments with continuous actions."""
+IMAGES = {**dict.fromkeys(MINATAR, (10, 10)), "Pong-misc": (30, 40), "Pong-v5": (84, 84)}
+"""Environments that show images [height, width, channels] -> height and width. Those of navix show grids of different
+sizes; all others in the lists show none."""
 EXTERNAL = {"gymnasium": "any id that gymnasium has registered", "envpool": "any id that envpool lists"}
 """Suites of external environments, which run in Python -> the ids they take besides the tested ones in SUITES."""
 EXTRAS = {

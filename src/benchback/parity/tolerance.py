@@ -52,20 +52,26 @@ TOLERANCE = {
 }
 """Precision -> level -> quantity -> largest deviation allowed."""
 
-KINKS = {"nature_cnn": 50, "shared_nature_cnn": 50}
-"""Network -> factor on tolerances of gradients and what follows from them, in float32.
+LARGE = ("nature_cnn", "shared_nature_cnn")
+WIDER = {
+    "float32": {"metric": 50, "gradient": 50, "mean": 50, "variance": 50, "weight": 5},
+    "float64": {"metric": 15, "gradient": 15, "mean": 15, "variance": 30, "weight": 20, "value": 10, "final_value": 10},
+}
+"""Precision -> quantity -> factor on its tolerance with a large network.
 
-A relu whose input is zero but for rounding passes its gradient in one backend and not in another. Of the 400,000 in a
-minibatch of this network a few are so; measured were 4e-5 (`variance`) and 1.4e-5 (`grad_norm`).
+The gradient of separate towers has 152,516 entries, and torch.linalg.vector_norm of so many is 1.4e-5 too small
+(`grad_norm`); what it clips is off by as much (`gradient`, `mean`), and squares of that by 4e-5 (`variance`). With
+`(g * g).sum()` in its place, which adds in pairs, the norm is off by 2.8e-6: values are off by 2e-6 after six layers,
+and in half of the minibatches errors are a twenty-fifth of the values. No relu changed sides in the eight minibatches
+that were looked at. In float64 PyTorch is off by 7e-14 (`variance`) and 3e-14 (`gradient`): it is rounding.
 """
-KINKED = ("metric", "gradient", "mean", "variance")
 
 
 def tolerance(dtype: str, level: str, quantity: str, network: str = "mlp") -> float:
     """The largest deviation allowed of a quantity, whatever it ends in after a slash."""
     kind = quantity.partition("/")[0]
-    kinks = KINKS.get(network, 1) if dtype == "float32" and kind in KINKED else 1
-    return kinks * TOLERANCE[dtype][level][kind]
+    wider = WIDER[dtype].get(kind, 1) if network in LARGE else 1
+    return wider * TOLERANCE[dtype][level][kind]
 
 
 CHECKS = {

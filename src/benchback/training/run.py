@@ -77,6 +77,7 @@ class Run(Generic[Config]):
         envs.check(self.env)
         about = envs.about(self.env)
         registry.check_actions(self.algorithm, self.env, about.kind)
+        registry.check_image(self.network, self.env, about.image)
         if self.framework == "jax" and about.where == "torch":
             twin = f", or gymnax/{self.env[6:]}" if self.env.startswith("torch/") else ""
             raise InputError(f"env={self.env} is native to PyTorch; use --backend pytorch{twin}")

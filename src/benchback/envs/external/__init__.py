@@ -102,8 +102,8 @@ class ExternalEnv:
         """Raise an error unless it is asked to go on from its latest state."""
         if step_index != self.step_index:
             raise RuntimeError(
-                f"{self.id} is at step {self.step_index} and was asked to go on from step {step_index}: "
-                "an external environment has one state, the latest; make another environment for another agent"
+                f"{self.id} is at step {self.step_index} and was asked to go on from step "
+                f"{step_index}: an external environment has one state, the latest; make another one for another agent"
             )
 
     def count_transfer(self, *arrays: np.ndarray) -> None:

@@ -218,7 +218,8 @@ def make(config: Config, env: Env, wrap: Wrap = pytorch.keep) -> Agent:
     def act(
         state: State, memory: Float[Tensor, "B H"], obs: Shaped[Tensor, "B *O"]
     ) -> tuple[Float[Tensor, "B H"], Shaped[Tensor, "B *A"]]:
-        memory = state.model.remember(memory, normalise_obs(math, state.normaliser, obs))
+        # A first memory is made without knowing where the network is.
+        memory = state.model.remember(memory.to(obs.device), normalise_obs(math, state.normaliser, obs))
         return memory, distribution.greedy(state.model.policy(memory))
 
     functions = {"init": init, "rollout": rollout, "update": update, "learn": learn, "act": act}
