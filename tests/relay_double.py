@@ -91,7 +91,7 @@ class Double:
         for fault in json.loads((self.folder / "faults.json").read_text()):
             now = request.get("round", fault["round"]) == fault["round"]
             if (fault["backend"], fault["at"]) == (self.name, request["do"]) and now and self.has_left(fault["times"]):
-                FAULTS[fault["do"]](self.stream)
+                FAULTS[fault["do"]](self.stream, request["number"])
 
     def has_left(self, times: int) -> bool:
         for number in range(times):
@@ -103,55 +103,63 @@ class Double:
         return False
 
 
-def signalled(stream: FileIO) -> None:
+def signalled(stream: FileIO, number: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def exited(stream: FileIO) -> None:
+def exited(stream: FileIO, number: int) -> None:
     print("the reason why")
     sys.exit(3)
 
 
-def left(stream: FileIO) -> None:
+def left(stream: FileIO, number: int) -> None:
     sys.exit(0)
 
 
-def starved(stream: FileIO) -> None:
+def starved(stream: FileIO, number: int) -> None:
     print("XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes.")
     sys.exit(1)
 
 
-def hanging(stream: FileIO) -> None:
+def hanging(stream: FileIO, number: int) -> None:
     """For ever, even if asked to end."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     while True:
         signal.pause()
 
 
-def waiting(stream: FileIO) -> None:
+def waiting(stream: FileIO, number: int) -> None:
     """For ever, unless asked to end."""
     signal.pause()
 
 
-def garbage(stream: FileIO) -> None:
+def garbage(stream: FileIO, number: int) -> None:
     stream.write(random.Random(0).randbytes(100))
     signal.pause()
 
 
-def twice(stream: FileIO) -> None:
-    write_frame(stream, {"kind": "answer", "seconds": 1.0})
-    write_frame(stream, {"kind": "answer", "seconds": 1.0})
+def twice(stream: FileIO, number: int) -> None:
+    write_frame(stream, {"kind": "answer", "number": number, "seconds": 1.0})
+    write_frame(stream, {"kind": "answer", "number": number, "seconds": 1.0})
     signal.pause()
 
 
-def empty(stream: FileIO) -> None:
+def again(stream: FileIO, number: int) -> None:
+    """Answers once more when the next request has come."""
+    write_frame(stream, {"kind": "answer", "number": number, "seconds": 1.0})
+    sys.stdin.readline()
+    write_frame(stream, {"kind": "answer", "number": number, "seconds": 1.0})
+    signal.pause()
+
+
+def empty(stream: FileIO, number: int) -> None:
     """A message that answers nothing."""
-    write_frame(stream, {"kind": "answer"})
+    write_frame(stream, {"kind": "answer", "number": number})
     signal.pause()
 
 
 FAULTS: dict[str, Any] = {
-    f.__name__: f for f in (signalled, exited, left, starved, hanging, waiting, garbage, twice, empty)
+    f.__name__: f for f in (signalled, exited, left, starved, hanging, waiting, garbage, twice, again, empty)
 }
 
 
@@ -160,23 +168,24 @@ def main() -> None:
     with os.fdopen(int(sys.argv[2]), "wb", buffering=0) as stream:
         for line in sys.stdin:
             request, began_s = json.loads(line), time.monotonic()
+            numbered = {"kind": "answer", "number": request["number"]}
             if request["do"] == "start":
                 job = Job.from_dict(request["job"])
                 die_with(job.coordinator)
                 double = Double(folder, stream, job, request["iterations"])
                 double.misbehave(request)
                 double.note("start", job.launched_s, writes=request["writes"])
-                write_frame(stream, {"kind": "answer", "call_s": CALL_S, "bytes": 1e8})
+                write_frame(stream, numbered | {"call_s": CALL_S, "bytes": 1e8})
                 continue
             assert double is not None
             double.misbehave(request)
             if request["do"] == "turn":
                 seconds = double.call(request["calls"], request["round"], request["position"])
                 double.note("turn", began_s, round=request["round"], position=request["position"])
-                write_frame(stream, {"kind": "answer", "seconds": seconds})
+                write_frame(stream, numbered | {"seconds": seconds})
             else:
                 double.note("finish", began_s)
-                write_frame(stream, {"kind": "record", "record": asdict(double.record())})
+                write_frame(stream, numbered | {"kind": "record", "record": asdict(double.record())})
 
 
 if __name__ == "__main__":

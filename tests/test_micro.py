@@ -154,7 +154,8 @@ with os.fdopen(int(sys.argv[-1]), "wb") as stream:
             log.write(json.dumps(request | {{"pid": os.getpid()}}) + chr(10))
         {fault}
         first = {{"compile_s": dict.fromkeys({operations!r}, 1.0)}}
-        write_frame(stream, {{"kind": "answer", "seconds": 1e-4}} | (first if request["do"] == "prepare" else {{}}))
+        numbered = {{"kind": "answer", "number": request["number"], "seconds": 1e-4}}
+        write_frame(stream, numbered | (first if request["do"] == "prepare" else {{}}))
 """
 CHOICE = {"quick": True, "backends": ["linen", "haiku"], "rounds": 3}
 

@@ -144,8 +144,9 @@ def test_whatever_a_runner_does_is_told_of_that_one_only(
     assert "\n" not in found[nnx.id].detail
 
 
-def test_answers_that_nobody_asked_for_are_not_taken_for_later_ones(tmp_path: Path) -> None:
-    (ended,) = run(tmp_path, Fault("nnx", "twice"), cells=TWO).values()
+@pytest.mark.parametrize("do", ["twice", "again"])
+def test_answers_that_nobody_asked_for_are_not_taken_for_later_ones(do: str, tmp_path: Path) -> None:
+    (ended,) = run(tmp_path, Fault("nnx", do), cells=TWO).values()
     assert ended.outcome == "garbled"
     assert ended.detail in (
         "the worker sent more than one message",

@@ -30,6 +30,7 @@ TICK_S = 0.25
 STRAYS_S = 5.0
 """Seconds to look for processes that a run left behind."""
 COMMAND = (sys.executable, "-m", "benchback.measure.worker")
+UNASKED = "the worker sent a message that nobody asked for"
 
 
 Tick = Callable[[], bool]
@@ -189,6 +190,7 @@ class Listener:
         assert process.stdout is not None
         self.process, self.frames, self.output = process, frames, process.stdout.fileno()
         self.reader, self.messages, self.garbled = Reader(), [], ""
+        self.requests = 0
         self.kills_before = machine.out_of_memory_kills()
         self.log: deque[bytes] = deque()
         self.log_bytes = 0
@@ -211,11 +213,12 @@ class Listener:
             self.process.stdin.close()
 
     def request(self, request: Mapping[str, Any]) -> None:
-        """Send a request to a resident process, which answers with one message."""
+        """Send a request to a resident process, which answers with one message that bears the request's number."""
         self.read(0.0)
         if self.messages:
-            self.garbled = "the worker sent a message that nobody asked for"
-        self.tell(json.dumps(request) + "\n")
+            self.garbled = UNASKED
+        self.requests += 1
+        self.tell(json.dumps({**request, "number": self.requests}) + "\n")
 
     def answered(self) -> bool:
         """Whether a message has arrived."""
@@ -262,6 +265,8 @@ class Listener:
             for message in self.reader.feed(piece):
                 if self.messages:
                     raise Garbled("the worker sent more than one message")
+                if self.requests and message.get("number") != self.requests:
+                    raise Garbled(UNASKED)
                 self.messages.append(message)
         except Garbled as error:
             self.garbled = str(error)

@@ -1,8 +1,8 @@
 """A runner of a relay: one training in a process of its own that is called a turn at a time and rests in between.
 
 Started as `python -m benchback.measure.relay_worker FD`; reads a line of JSON per request from its standard input and
-answers each with a frame to the file descriptor FD. `start` builds the training and warms it up, `turn` calls it a few
-times, `finish` asks for the record.
+answers each, by its number, with a frame to the file descriptor FD. `start` builds the training and warms it up, `turn`
+calls it a few times, `finish` asks for the record.
 """
 
 import hashlib
@@ -29,19 +29,20 @@ def main() -> None:
     with os.fdopen(int(sys.argv[1]), "wb") as stream:
         for line in sys.stdin:
             request = json.loads(line)
+            number = request["number"]
             if request["do"] == "start":
                 job = Job.from_dict(request["job"])
                 die_with(job.coordinator)
                 weights = SharedWeights(Path(request["weights"]), request["writes"])
                 runner = Runner(job, weights, request["iterations"], request["num_iterations"])
-                write_frame(stream, {"kind": "answer"} | runner.ready())
+                write_frame(stream, {"kind": "answer", "number": number} | runner.ready())
                 continue
             assert runner is not None
             if request["do"] == "turn":
                 seconds = runner.turn(request["calls"], request["round"], request["position"])
-                write_frame(stream, {"kind": "answer", "seconds": seconds})
+                write_frame(stream, {"kind": "answer", "number": number, "seconds": seconds})
             else:
-                write_frame(stream, {"kind": "record", "record": asdict(runner.record())})
+                write_frame(stream, {"kind": "record", "number": number, "record": asdict(runner.record())})
     # Frameworks take a second to free what the system frees at exit.
     os._exit(0)
 

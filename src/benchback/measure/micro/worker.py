@@ -24,7 +24,8 @@ def main() -> None:
     ready: dict[Program, dict[str, Callable[[], None]]] = {}
     with os.fdopen(int(sys.argv[1]), "wb") as stream:
         for line in sys.stdin:
-            write_frame(stream, {"kind": "answer"} | answer(json.loads(line), ready))
+            request = json.loads(line)
+            write_frame(stream, {"kind": "answer", "number": request["number"]} | answer(request, ready))
 
 
 def answer(request: dict[str, Any], ready: dict[Program, dict[str, Callable[[], None]]]) -> dict[str, Any]:
