@@ -2,7 +2,7 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 
-.PHONY: install demo test slow faults mutations check format learn parity peers micro scale docs notebooks dist clean
+.PHONY: install demo test slow faults mutations check format learn parity peers micro scale regress docs notebooks dist clean
 
 install: $(INSTALLED)
 
@@ -52,6 +52,9 @@ micro: install  ## what single operations cost in each backend
 
 scale: install  ## throughput and memory over environments, width and threads
 	$(PY) -m benchback.cli scale
+
+regress: install  ## whether the working tree is slower than the last commit: six backends, at most 6 minutes
+	$(PY) -m benchback.cli regress
 
 parity: install
 	$(PY) -m benchback.cli parity

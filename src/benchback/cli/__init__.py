@@ -35,6 +35,7 @@ VERBS = {
     "export": ("stores", "export"),
     "report": ("reporting", "report"),
     "compare": ("reporting", "compare"),
+    "regress": ("regressing", "regress"),
     "import": ("reporting", "import_results"),
     "doctor": ("machines", "doctor"),
     "envs": ("machines", "environments"),

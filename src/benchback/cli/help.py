@@ -12,6 +12,7 @@ which backend
   run STUDY          run a study in isolated processes; run it again to continue
   report STORE       the verdict as one offline page, with every chart and table as files
   compare A B        two stores, strata or variants side by side; exit 1 if something got slower
+  regress            whether the working tree is slower than a commit, backend by backend; exit 1 if so
   doctor             whether this machine can measure, and what to change
 
 agents
@@ -54,6 +55,7 @@ EXAMPLES = {
     "run": "run smoke --store runs/smoke.sqlite",
     "report": "report runs/smoke.sqlite --out smoke-report",
     "compare": "compare runs/before.sqlite runs/after.sqlite",
+    "regress": "regress --against HEAD~3 --backends linen pytorch",
     "doctor": "doctor --seconds 30",
     "train": "train ppo --backend nnx --env gymnax/CartPole-v1 --learning-rate 3e-4 --out runs/first",
     "eval": "eval runs/first --episodes 64",

@@ -71,6 +71,10 @@ class Relay:
     command: Sequence[str] = COMMAND
     reference: Cell | None = None
     """The one that runs with each of the others where they run in pairs; None: the first."""
+    commands: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Cell id -> command, for cells that are started by another than `command`."""
+    copies_load: bool = False
+    """Whether a copy shares the kept caches of its twin, and so compiles only programs that differ."""
 
     @property
     def pairs(self) -> list[list[Cell]]:
@@ -80,9 +84,13 @@ class Relay:
 
     def has_programs(self, cell: Cell) -> bool:
         """Whether an earlier relay has compiled the programs of the cell, so that its start is not measured."""
-        if self.caches is None:
-            return False
-        return cached_files(machine.variables(cell.threads, self.caches / cell.id, cell.device)) > 0
+        caches = self.caches_of(cell)
+        return caches is not None and cached_files(machine.variables(cell.threads, caches, cell.device)) > 0
+
+    def caches_of(self, cell: Cell) -> Path | None:
+        """Folder of the cell's compile caches, if they are kept."""
+        owner = replace(cell, twin=False) if self.copies_load else cell
+        return self.caches and self.caches / owner.id
 
 
 @dataclass
@@ -296,14 +304,14 @@ class Legs:
 @contextmanager
 def _process(relay: Relay, cell: Cell, lane: int) -> Iterator[Listener]:
     with ExitStack() as stack:
-        if relay.caches is None:
+        caches = relay.caches_of(cell)
+        if caches is None:
             own = tempfile.TemporaryDirectory(prefix="benchback-run-", ignore_cleanup_errors=True)
             caches = Path(stack.enter_context(own))
-        else:
-            caches = relay.caches / cell.id
-            caches.mkdir(parents=True, exist_ok=True)
+        caches.mkdir(parents=True, exist_ok=True)
         variables = machine.variables(cell.threads, caches, cell.device)
-        yield stack.enter_context(isolated(relay.command, variables, cell.threads, lane))
+        command = relay.commands.get(cell.id, relay.command)
+        yield stack.enter_context(isolated(command, variables, cell.threads, lane))
 
 
 def warm_iterations(cells: Sequence[Cell]) -> tuple[int, int]:

@@ -116,6 +116,11 @@ def p_equivalence(found: Estimate, margin: float = MARGIN) -> float:
     return max(_upper_tail(found.mean + limit, found), _upper_tail(limit - found.mean, found))
 
 
+def p_beyond(found: Estimate, margin: float) -> float:
+    """One-sided p-value of a ratio of at most 1 + margin: small where the ratio is shown to be larger."""
+    return _upper_tail(found.mean - math.log1p(margin), found)
+
+
 def tost(log_ratio: ArrayLike, margin: float = MARGIN) -> float:
     """p-value of non-equivalence of blocks' log ratios: small where they prove that the ratio is within the margin."""
     return p_equivalence(estimate(log_ratio), margin)
