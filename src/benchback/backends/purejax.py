@@ -11,7 +11,8 @@ from jaxtyping import Array, Float, Key, Shaped
 
 from benchback.agent import Gradients
 from benchback.backends import xla
-from benchback.backends.kernel_gradients import product
+from benchback.backends.kernel_gradients import IMAGES, product
+from benchback.backends.kernel_gradients import convolve as reordered_convolve
 from benchback.math.jax import gaussian
 from benchback.plugins import Networks
 from benchback.plugins.towers import MINATAR, NATURE, Tower
@@ -70,10 +71,10 @@ def cnn(
     layers: Layers, x: Shaped[Array, "B H W C"], tower: Tower, gradients: Gradients = "framework"
 ) -> Float[Array, "B O"]:
     """Output of convolutions and dense layers with relu and a linear output layer; bytes are divided by 255."""
-    dtype, depth = layers[0]["kernel"].dtype, len(tower.convolutions)
+    dtype, depth, convolution = layers[0]["kernel"].dtype, len(tower.convolutions), CONVOLUTION[gradients]
     x = x.astype(dtype) / 255 if x.dtype == jnp.uint8 else x.astype(dtype)
     for layer, (_, _, stride) in zip(layers[:depth], tower.convolutions, strict=True):
-        x = jax.nn.relu(convolve(x, layer["kernel"], stride) + layer["bias"])
+        x = jax.nn.relu(convolution(x, layer["kernel"], stride) + layer["bias"])
     return mlp(layers[depth:], x, "relu", gradients)
 
 
@@ -81,9 +82,10 @@ def convolve(
     x: Float[Array, "B H W C"], kernel: Float[Array, "h w C F"], stride: int
 ) -> Float[Array, "B height width F"]:
     """The kernel applied to every place of the image, without padding."""
-    return jax.lax.conv_general_dilated(
-        x, kernel, (stride, stride), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
-    )
+    return jax.lax.conv_general_dilated(x, kernel, (stride, stride), "VALID", dimension_numbers=IMAGES)
+
+
+CONVOLUTION = {"framework": convolve, "reordered": reordered_convolve}
 
 
 class ActorCritic(NamedTuple):
