@@ -25,7 +25,7 @@ STUDY = Study(
         Product(
             label="networks",
             axes={
-                "network": ("mlp", "cnn", "gru"),
+                "network": ("mlp", "gru", "cnn"),
                 "hidden_sizes": WIDTHS,
                 "variant": variants(tuple(BUILT_IN_BACKENDS)),
             },
