@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Key, Shaped
 
 from benchback.agent import Gradients
 from benchback.backends import xla
-from benchback.backends.kernel_gradients import IMAGES, product
+from benchback.backends.kernel_gradients import product
 from benchback.backends.kernel_gradients import convolve as reordered_convolve
 from benchback.math.jax import gaussian
 from benchback.plugins import Networks
@@ -82,7 +82,9 @@ def convolve(
     x: Float[Array, "B H W C"], kernel: Float[Array, "h w C F"], stride: int
 ) -> Float[Array, "B height width F"]:
     """The kernel applied to every place of the image, without padding."""
-    return jax.lax.conv_general_dilated(x, kernel, (stride, stride), "VALID", dimension_numbers=IMAGES)
+    return jax.lax.conv_general_dilated(
+        x, kernel, (stride, stride), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
 
 
 CONVOLUTION = {"framework": convolve, "reordered": reordered_convolve}
