@@ -160,7 +160,7 @@ def test_many_agents_at_once(style: Callable[..., Any]) -> None:
 
 
 def convolving(backend: str, stride: int, gradients: Gradients) -> tuple[Weights, Network]:
-    """Weights and the convolution of images [B H W C] as this backend has it; weights are equal but for their layout."""
+    """Weights and the convolution of images [B H W C] as a backend has it; weights are equal but for their layout."""
     kernel, bias = integers(1, 3, 2, 2, 4), integers(2, 4)
     if backend == "purejax":
         return kernel, lambda w, x: purejax.CONVOLUTION[gradients](x, w, stride) + bias
@@ -212,7 +212,8 @@ def test_convolutions_in_a_loop_keep_the_fast_order(backend: str) -> None:
             return jax.tree.map(jnp.subtract, carry, function(*carry)), None
 
         loop = jax.jit(lambda carry: jax.lax.scan(step, carry, None, 3))
-        return set(re.findall(r"dim_labels=([\w>-]+)", loop.lower((weights, x)).compile().as_text()))
+        program = str(loop.lower((weights, x)).compile().as_text())
+        return set(re.findall(r"dim_labels=([\w>-]+)", program))
 
     assert orders("reordered") == {"b01f_01io->b01f"}
     assert orders("framework") - orders("reordered"), "once XLA reorders inside of loops, all of this can go"

@@ -83,6 +83,7 @@ class ReorderedConv2d(eqx.nn.Conv2d):
     def __call__(
         self, x: Float[Array, "C H W"], *, key: Key[Array, ""] | None = None
     ) -> Float[Array, "F height width"]:
+        assert self.bias is not None
         return image_convolution(self.stride[0])(self.weight, x) + self.bias
 
 

@@ -125,7 +125,7 @@ def image_convolution(stride: int) -> Callable[[Array, Array], Array]:
     @convolution.def_vmap
     def _(size: int, batched: list[bool], kernel: Shaped[Array, "..."], x: Shaped[Array, "..."]) -> Any:
         if batched == [False, True]:
-            out = convolve(x.transpose(0, 2, 3, 1), kernel.transpose(2, 3, 1, 0), stride)
+            out: Any = convolve(x.transpose(0, 2, 3, 1), kernel.transpose(2, 3, 1, 0), stride)
             return out.transpose(0, 3, 1, 2), True
         return jax.vmap(convolution.fun, [0 if each else None for each in batched])(kernel, x), True
 

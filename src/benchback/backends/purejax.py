@@ -11,8 +11,8 @@ from jaxtyping import Array, Float, Key, Shaped
 
 from benchback.agent import Gradients
 from benchback.backends import xla
-from benchback.backends.kernel_gradients import product
 from benchback.backends.kernel_gradients import convolve as reordered_convolve
+from benchback.backends.kernel_gradients import product
 from benchback.math.jax import gaussian
 from benchback.plugins import Networks
 from benchback.plugins.towers import MINATAR, NATURE, Tower
