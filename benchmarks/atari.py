@@ -1,7 +1,8 @@
 """Atari by envpool: CPU time of CleanRL's published PPO on Pong, here and in Stable-Baselines3.
 
 `python benchmarks/atari.py` prints the table of docs/networks.md. The sides take turns, an iteration each, in one
-process with one thread, and each has a first one that is not counted. Stable-Baselines3 is no dependency:
+process with one thread, and each has a first one that is not counted. JAX has reordered gradients: without them XLA
+takes minutes for a gradient step. Stable-Baselines3 is no dependency:
 `pip install --no-deps --target FOLDER stable-baselines3==2.9.2`, then PYTHONPATH=FOLDER.
 """
 
@@ -25,9 +26,9 @@ CONFIG = Path(__file__).parent.parent / "docs" / "networks" / "atari.yaml"
 STABLE_BASELINES3 = "stable-baselines3"
 
 
-def ours(backend: str, mode: str) -> Callable[[], None]:
+def ours(backend: str, mode: str, gradients: str = "framework") -> Callable[[], None]:
     """An iteration of the published procedure in one of our backends."""
-    run = Run.from_dict(read_config(CONFIG) | {"backend": backend, "mode": mode})
+    run = Run.from_dict(read_config(CONFIG) | {"backend": backend, "mode": mode, "gradients": gradients})
     agent, framework = build(run)
     state = start(agent, 0)
 
@@ -111,7 +112,8 @@ def pool(num_envs: int) -> Any:
 SIDES: dict[str, Callable[[], Callable[[], None]]] = {
     "pytorch, none": lambda: ours("pytorch", "none"),
     STABLE_BASELINES3: theirs,
-    "purejax, jit": lambda: ours("purejax", "jit"),
+    "purejax, jit, reordered": lambda: ours("purejax", "jit", "reordered"),
+    "equinox, flatten, reordered": lambda: ours("equinox", "flatten", "reordered"),
 }
 
 

@@ -34,6 +34,18 @@ class Bug:
 
 
 BUGS = {
+    "a proof forgets the options of its cell": Bug(
+        "parity/__init__.py",
+        "fields |= _options(algorithm)[option]",
+        "_options(algorithm)[option]",
+        "test_surrogates.py::test_a_program_with_another_surrogate_does_not_pass_by_the_proof_of_clip",
+    ),
+    "the gradient of images is not flipped": Bug(
+        "backends/kernel_gradients.py",
+        "kernel[::-1, ::-1].swapaxes(2, 3)",
+        "kernel.swapaxes(2, 3)",
+        "test_kernel_gradients.py::test_gradients_of_convolutions_are_the_same",
+    ),
     "evaluation repeats its noise": Bug(
         "training/evaluate.py",
         "env.random(seed + 1 + t // NOISE_STEPS)",

@@ -168,6 +168,15 @@ def test_the_proof_of_a_cell_is_of_its_own_network() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("network", ["cnn", "shared_nature_cnn"])
+@pytest.mark.parametrize("backend", [name for name, spec in BACKENDS.items() if spec.family == "jax"])
+def test_reordered_gradients_are_proven_as_they_are_timed(backend: str, network: str) -> None:
+    found = list(prove(f"ppo/{backend}/{BACKENDS[backend].best}/phase/{network}/float32/reordered"))
+    assert found
+    assert [row for row in found if not row.ok] == []
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("algorithm", "network"), [("ppo", "cnn"), ("ppo", "shared_cnn"), ("dqn", "cnn")])
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_laws_are_kept_and_probes_are_learnt(algorithm: str, network: str, backend: str) -> None:

@@ -17,7 +17,7 @@ from test_programs import JAX_FAMILY
 from benchback import envs, registry
 from benchback.agent import Gradients, start
 from benchback.backends import equinox, haiku, purejax, xla
-from benchback.backends.kernel_gradients import DOT_GENERAL, dot_general, over_rows
+from benchback.backends.kernel_gradients import CONVOLUTION, DOT_GENERAL, conv_general_dilated, dot_general, over_rows
 
 ROWS = 48
 Weights = Any
@@ -157,6 +157,97 @@ def test_many_agents_at_once(style: Callable[..., Any]) -> None:
     for i in range(3):
         alone, _ = function(jax.tree.map(lambda x, i=i: x[i], many), x)
         jax.tree.map(np.testing.assert_array_equal, jax.tree.map(lambda x, i=i: x[i], found), alone)
+
+
+def convolving(backend: str, stride: int, gradients: Gradients) -> tuple[Weights, Network]:
+    """Weights and the convolution of images [B H W C] as a backend has it; weights are equal but for their layout."""
+    kernel, bias = integers(1, 3, 2, 2, 4), integers(2, 4)
+    if backend == "purejax":
+        return kernel, lambda w, x: purejax.CONVOLUTION[gradients](x, w, stride) + bias
+    if backend == "equinox":
+        layer = equinox.CONVOLUTION[gradients](2, 4, (3, 2), stride, key=jax.random.key(0))
+        layer = eqx.tree_at(lambda x: x.bias, layer, bias[:, None, None])
+        return kernel.transpose(3, 2, 0, 1), lambda w, x: jax.vmap(eqx.tree_at(lambda x: x.weight, layer, w))(
+            x.transpose(0, 3, 1, 2)
+        ).transpose(0, 2, 3, 1)
+    if backend == "haiku":
+        layer = hk.without_apply_rng(
+            hk.transform(lambda x: haiku.CONVOLUTION[gradients](4, (3, 2), stride, padding="VALID", name="layer")(x))
+        )
+        return {"w": kernel, "b": bias}, lambda w, x: layer.apply({"layer": w}, x)
+    hook = CONVOLUTION[gradients]
+    if backend == "linen":
+        layer = linen.Conv(4, (3, 2), stride, padding="VALID", conv_general_dilated=hook)
+        return {"kernel": kernel, "bias": bias}, lambda w, x: layer.apply({"params": w}, x)
+    layer = nnx.Conv(2, 4, (3, 2), stride, padding="VALID", conv_general_dilated=hook, rngs=nnx.Rngs(0))
+    definition, weights = nnx.split(layer)
+    return jax.tree.map(lambda x: kernel if x.ndim > 1 else bias, weights), lambda w, x: nnx.merge(definition, w)(x)
+
+
+@pytest.mark.parametrize("backend", JAX_FAMILY)
+@pytest.mark.parametrize("stride", [1, 2])
+def test_gradients_of_convolutions_are_the_same(backend: str, stride: int) -> None:
+    """Images of 8 x 7: a stride of 2 leaves a row that no place of the kernel reaches."""
+    weights, network = convolving(backend, stride, "reordered")
+    usual_weights, usual_network = convolving(backend, stride, "framework")
+    x = integers(3, 5, 8, 7, 2)
+    np.testing.assert_array_equal(network(weights, x), usual_network(usual_weights, x))
+    fast, arguments = gradients_of(network, weights, x)
+    usual, usual_arguments = gradients_of(usual_network, usual_weights, x)
+    found, wanted = jax.tree.leaves(fast(*arguments)), jax.tree.leaves(usual(*usual_arguments))
+    assert all(np.any(leaf) for leaf in wanted)
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("backend", JAX_FAMILY)
+def test_convolutions_in_a_loop_keep_the_fast_order(backend: str) -> None:
+    """XLA's routine for CPUs takes one order of dimensions only; inside of loops others are computed entry by entry."""
+
+    def orders(gradients: Gradients) -> set[str]:
+        weights, network = convolving(backend, 1, gradients)
+        function, (weights, x) = gradients_of(network, weights, integers(3, 5, 8, 7, 2))
+
+        def step(carry: Any, _: None) -> tuple[Any, None]:
+            return jax.tree.map(jnp.subtract, carry, function(*carry)), None
+
+        loop = jax.jit(lambda carry: jax.lax.scan(step, carry, None, 3))
+        program = str(loop.lower((weights, x)).compile().as_text())
+        return set(re.findall(r"dim_labels=([\w>-]+)", program))
+
+    assert orders("reordered") == {"b01f_01io->b01f"}
+    assert orders("framework") - orders("reordered"), "once XLA reorders inside of loops, all of this can go"
+
+
+@pytest.mark.parametrize(
+    ("padding", "options"),
+    [
+        ("SAME", {}),
+        ("VALID", {"rhs_dilation": (2, 2)}),
+        ("VALID", {"precision": jax.lax.Precision.HIGHEST}),
+        ("VALID", {"dimension_numbers": ("NHWC", "OHWI", "NHWC")}),
+    ],
+)
+def test_other_convolutions_are_left_to_jax(padding: str, options: Any) -> None:
+    x, kernel = integers(1, 5, 8, 8, 2), integers(2, 2, 2, 2, 2)
+    options = {"dimension_numbers": ("NHWC", "HWIO", "NHWC")} | options
+
+    def differentiated(convolution: Callable[..., Any]) -> str:
+        return str(
+            jax.make_jaxpr(jax.grad(lambda kernel: convolution(x, kernel, (1, 1), padding, **options).sum()))(kernel)
+        )
+
+    assert differentiated(conv_general_dilated) == differentiated(jax.lax.conv_general_dilated)
+
+
+@pytest.mark.parametrize("backend", ["purejax", "equinox"])
+def test_convolutions_of_many_agents_at_once(backend: str) -> None:
+    weights, network = convolving(backend, 2, "reordered")
+    many, x = jnp.stack([weights, 2 * weights, -weights]), integers(3, 5, 8, 7, 2)
+    function, _ = gradients_of(network, weights, x)
+    found, _ = jax.vmap(function, in_axes=(0, None))(many, x)
+    for i in range(3):
+        np.testing.assert_array_equal(found[i], function(many[i], x)[0])
 
 
 KERNELS = {"ppo": 6, "vpg": 6, "dqn": 3, "td3": 9}

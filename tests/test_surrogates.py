@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 import torch
 from conftest import TINY
+from representatives import quickest
 
+from benchback import parity
 from benchback.algorithms.ppo.config import Config
 from benchback.cli.matrix import matrix
 from benchback.errors import InputError
@@ -23,6 +25,7 @@ from benchback.parity.ppo import cases, oracle
 from benchback.parity.subject import Subject, computing
 from benchback.population.spec import Members, Population, members_of
 from benchback.population.training import built, train_members
+from benchback.registry import BACKENDS
 from benchback.training.run import Run
 
 RATIO = np.array([1.0, 1.0, 1.0, 1e-3, 0.5, 0.9, 1.1, 1.5, 4.0, 50.0])
@@ -183,10 +186,46 @@ def test_members_with_a_learned_drift_are_the_same_runs_alone() -> None:
 
 
 @pytest.mark.parametrize("members", [1, 4])
-def test_the_gate_claims_no_proof_of_another_surrogate(members: int) -> None:
-    """What it proves is the clipped objective: a cell with another must not pass for it."""
+def test_the_gate_asks_for_a_proof_of_the_surrogate_that_is_timed(members: int) -> None:
     clip, drift = (Cell({**Run(TINY).to_dict(), **more}, members=members) for more in ({}, {"surrogate": "drift"}))
-    assert drift.proof != clip.proof
-    (row,) = rows_of(drift.proof)
-    assert not row["ok"]
-    assert "drift is compared with the oracle by benchback parity" in row["error"]
+    assert "drift" in drift.proof.split("/")
+    assert "drift" not in clip.proof.split("/")
+
+
+def gradient_step_of(proof: str, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether a proof passes whose only level is one gradient step."""
+    monkeypatch.setattr(parity, "PROVEN", ("L1",))
+    rows = list(rows_of(proof))
+    assert len(rows) > 5
+    return all(row["ok"] for row in rows)
+
+
+DRIFT = "ppo/purejax/jit/phase/mlp/float32/framework/drift"
+
+
+def test_a_program_with_another_surrogate_does_not_pass_by_the_proof_of_clip(monkeypatch: pytest.MonkeyPatch) -> None:
+    def clipped(log_ratio: Any, advantage: Any, alpha: Any, beta: Any) -> Any:
+        return jax_math.clipped_surrogate(log_ratio, advantage, jnp.array(0.1875))
+
+    monkeypatch.setattr(jax_math, "drift_surrogate", clipped)
+    assert not gradient_step_of(DRIFT, monkeypatch)
+
+
+OPTIONS = [
+    *(("ppo", name, "mlp", option) for name in BACKENDS for option in ("drift", "learned")),
+    *(("ppo", name, network, "drift") for name in ("nnx", "equinox", "pytorch") for network in ("cnn", "gru")),
+    *(("dqn", name, "mlp", "knots") for name in BACKENDS),
+    *(("ppo", name, "mlp", "drift/population") for name in BACKENDS if BACKENDS[name].family == "jax"),
+    ("dqn", "purejax", "mlp", "knots/population"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("algorithm", "backend", "network", "option"), OPTIONS)
+def test_programs_with_other_options_are_proven_as_they_are_timed(
+    algorithm: str, backend: str, network: str, option: str
+) -> None:
+    mode = quickest(backend)
+    rows = list(rows_of(f"{algorithm}/{backend}/{mode}/phase/{network}/float32/framework/{option}"))
+    assert [row for row in rows if not row["ok"]] == []
+    assert len(rows) > 5

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Key, Shaped
 
 from benchback.agent import Agent, Backend, Gradients, Weights, compiled
 from benchback.backends import xla
-from benchback.backends.kernel_gradients import row_product
+from benchback.backends.kernel_gradients import image_convolution, row_product
 from benchback.math.jax import gaussian
 from benchback.plugins import Networks
 from benchback.plugins.towers import MINATAR, NATURE, Tower
@@ -77,7 +77,18 @@ class ReorderedLinear(eqx.nn.Linear):
         return row_product(self.weight, x) + self.bias
 
 
+class ReorderedConv2d(eqx.nn.Conv2d):
+    """eqx.nn.Conv2d with reordered gradients, without padding."""
+
+    def __call__(
+        self, x: Float[Array, "C H W"], *, key: Key[Array, ""] | None = None
+    ) -> Float[Array, "F height width"]:
+        assert self.bias is not None
+        return image_convolution(self.stride[0])(self.weight, x) + self.bias
+
+
 LINEAR = {"framework": eqx.nn.Linear, "reordered": ReorderedLinear}
+CONVOLUTION = {"framework": eqx.nn.Conv2d, "reordered": ReorderedConv2d}
 
 
 class MLP(eqx.Module):
@@ -134,7 +145,7 @@ class CNN(eqx.Module):
         dense_shape, channels = self.plan.image(shape), shape[-1]
         self.layers = []
         for (filters, size, stride), layer_key in zip(self.plan.convolutions, keys, strict=True):
-            layer = eqx.nn.Conv2d(channels, filters, size, stride, dtype=dtype, key=layer_key)
+            layer = CONVOLUTION[gradients](channels, filters, size, stride, dtype=dtype, key=layer_key)
             self.layers.append(_orthogonal_kernel(layer, layer_key))
             channels = filters
         self.layers += MLP(dense_shape, hidden, outputs, head_scale, dtype, dense_key, "relu", gradients).layers

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Shaped
 
 from benchback.agent import Gradients, Weights
 from benchback.backends import xla
-from benchback.backends.kernel_gradients import product
+from benchback.backends.kernel_gradients import convolve, product
 from benchback.math.jax import gaussian
 from benchback.plugins import Networks
 from benchback.plugins.towers import MINATAR, NATURE, Tower
@@ -28,7 +28,17 @@ class ReorderedLinear(hk.Linear):
         return out + hk.get_parameter("b", (self.output_size,), inputs.dtype, self.b_init)
 
 
+class ReorderedConv2D(hk.Conv2D):
+    """hk.Conv2D with reordered gradients, without padding."""
+
+    def __call__(self, inputs: Float[Array, "B H W C"], *, precision: Any = None) -> Float[Array, "B height width F"]:
+        shape = (*self.kernel_shape, inputs.shape[-1], self.output_channels)
+        out: Any = convolve(inputs, hk.get_parameter("w", shape, inputs.dtype, self.w_init), self.stride[0])
+        return out + hk.get_parameter("b", (self.output_channels,), inputs.dtype, self.b_init)
+
+
 LINEAR = {"framework": hk.Linear, "reordered": ReorderedLinear}
+CONVOLUTION = {"framework": hk.Conv2D, "reordered": ReorderedConv2D}
 
 
 class MLP(hk.Module):
@@ -46,6 +56,7 @@ class MLP(hk.Module):
     ):
         super().__init__(name)
         self.activate, self.linear = getattr(jax.nn, activation), LINEAR[gradients]
+        self.convolution = CONVOLUTION[gradients]
         self.hidden, self.outputs, self.head_scale, self.dtype = hidden, outputs, head_scale, dtype
 
     def __call__(self, x: Shaped[Array, "B *I"]) -> Float[Array, "B O"]:
@@ -66,7 +77,8 @@ class CNN(MLP):
         sqrt2 = hk.initializers.Orthogonal(2**0.5)
         x = x.astype(self.dtype) / 255 if x.dtype == jnp.uint8 else x.astype(self.dtype)
         for i, (filters, size, stride) in enumerate(self.plan.convolutions):
-            x = jax.nn.relu(hk.Conv2D(filters, size, stride, padding="VALID", w_init=sqrt2, name=f"layer_{i}")(x))
+            layer = self.convolution(filters, size, stride, padding="VALID", w_init=sqrt2, name=f"layer_{i}")
+            x = jax.nn.relu(layer(x))
         x, depth = x.reshape(len(x), -1), len(self.plan.convolutions)
         for i, width in enumerate(self.hidden, depth):
             x = jax.nn.relu(self.linear(width, w_init=sqrt2, name=f"layer_{i}")(x))

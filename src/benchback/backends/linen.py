@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, Shaped
 
 from benchback.agent import Gradients
 from benchback.backends import xla
-from benchback.backends.kernel_gradients import DOT_GENERAL
+from benchback.backends.kernel_gradients import CONVOLUTION, DOT_GENERAL
 from benchback.math.jax import gaussian
 from benchback.plugins import Networks
 from benchback.plugins.towers import MINATAR, NATURE, Tower
@@ -70,6 +70,7 @@ class CNN(MLP):
             kernel_init=nn.initializers.orthogonal(2**0.5),
             dtype=self.dtype,
             param_dtype=self.dtype,
+            conv_general_dilated=CONVOLUTION[self.gradients],
             name=str(index),
         )
 

@@ -8,7 +8,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Shaped
 
 from benchback.agent import Gradients
-from benchback.backends.kernel_gradients import DOT_GENERAL
+from benchback.backends.kernel_gradients import CONVOLUTION, DOT_GENERAL
 from benchback.plugins.towers import MINATAR, NATURE, Tower
 
 
@@ -79,6 +79,7 @@ class CNN(nnx.Module):
                 kernel_init=nnx.initializers.orthogonal(2**0.5),
                 dtype=dtype,
                 param_dtype=dtype,
+                conv_general_dilated=CONVOLUTION[gradients],
                 rngs=rngs,
             )
             layers.append(convolution)

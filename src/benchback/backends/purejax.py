@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Key, Shaped
 
 from benchback.agent import Gradients
 from benchback.backends import xla
+from benchback.backends.kernel_gradients import convolve as reordered_convolve
 from benchback.backends.kernel_gradients import product
 from benchback.math.jax import gaussian
 from benchback.plugins import Networks
@@ -70,10 +71,10 @@ def cnn(
     layers: Layers, x: Shaped[Array, "B H W C"], tower: Tower, gradients: Gradients = "framework"
 ) -> Float[Array, "B O"]:
     """Output of convolutions and dense layers with relu and a linear output layer; bytes are divided by 255."""
-    dtype, depth = layers[0]["kernel"].dtype, len(tower.convolutions)
+    dtype, depth, convolution = layers[0]["kernel"].dtype, len(tower.convolutions), CONVOLUTION[gradients]
     x = x.astype(dtype) / 255 if x.dtype == jnp.uint8 else x.astype(dtype)
     for layer, (_, _, stride) in zip(layers[:depth], tower.convolutions, strict=True):
-        x = jax.nn.relu(convolve(x, layer["kernel"], stride) + layer["bias"])
+        x = jax.nn.relu(convolution(x, layer["kernel"], stride) + layer["bias"])
     return mlp(layers[depth:], x, "relu", gradients)
 
 
@@ -84,6 +85,9 @@ def convolve(
     return jax.lax.conv_general_dilated(
         x, kernel, (stride, stride), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
     )
+
+
+CONVOLUTION = {"framework": convolve, "reordered": reordered_convolve}
 
 
 class ActorCritic(NamedTuple):

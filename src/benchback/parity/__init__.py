@@ -79,21 +79,29 @@ def measure(
 def prove(proof: str) -> Iterator[Row]:
     """Deviations of a cell's program: `proof` is algorithm/backend/mode/unit/network/dtype/gradients.
 
-    One that ends in `/population` is of the part of L4 that is about members of a population in this mode and unit:
-    each is compared with the same run alone. What the agent alone computes is the proof without that ending.
+    Behind it come options, such as another surrogate, with which all cases are then computed. One that ends in
+    `/population` is of the part of L4 that is about members of a population in this mode and unit: each is compared
+    with the same run alone. What the agent alone computes is the proof without that ending.
     """
     from benchback.parity.subject import Subject
 
     algorithm, backend, mode, unit, network, dtype, gradients, *more = proof.split("/")
+    how, fields = cast(Gradients, gradients), {}
     for option in (word for word in more if word != "population"):
-        raise InputError(f"{option} is compared with the oracle by benchback parity, not in programs as they are timed")
-    how = cast(Gradients, gradients)
-    subject = Subject(algorithm, backend, dtype, {}, mode, unit, how, thorough=False, network=network)
-    if more:
+        fields |= _options(algorithm)[option]
+    subject = Subject(algorithm, backend, dtype, {}, mode, unit, how, thorough=False, network=network, options=fields)
+    if "population" in more:
         members = import_module(_module(subject)).members
         yield from _level(subject, "L4", members, optimised=True)
     else:
         yield from _rows(subject, PROVEN, optimised=True)
+
+
+def _options(algorithm: str) -> Mapping[str, Mapping[str, Any]]:
+    """Options of a built-in algorithm that the oracle knows -> the fields that they stand for."""
+    if algorithm not in registry.BUILT_IN_ALGORITHMS:
+        raise InputError(f"options of {algorithm} have no oracle")
+    return import_module(f"benchback.parity.{algorithm}.cases").OPTIONS
 
 
 def check(algorithm: str, backend: str, checks: Sequence[str] = tuple(CHECKS), network: str = "mlp") -> Iterator[Row]:

@@ -14,7 +14,7 @@ SMALL = {"num_envs": 4, "num_steps": 4, "num_iterations": 4, "hidden_sizes": (8,
 def small_config(subject: Subject) -> tuple[Any, Literal["discrete", "box"]]:
     """The configuration, and the kind of actions it is checked with."""
     kind = registry.ALGORITHMS[subject.algorithm].actions[0]
-    return deepened(_of_algorithm(subject.algorithm), subject.network), kind
+    return deepened(subject.chosen(_of_algorithm(subject.algorithm)), subject.network), kind
 
 
 def deepened(config: Any, network: str) -> Any:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import jax
@@ -43,6 +43,8 @@ class Subject:
     """All cases; otherwise those that one configuration covers, so that each program is compiled once."""
     network: str = "mlp"
     """Kind of network, where the algorithm offers a choice."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Fields in which the cases differ from their configurations, e.g. another surrogate."""
 
     @property
     def spec(self) -> registry.Spec:
@@ -57,6 +59,10 @@ class Subject:
             env = environment.make(config.num_envs, self.spec.family, kind, self.network)
             self.agents[known] = make(self.configured(config), env)
         return self.agents[known]
+
+    def chosen(self, config: Any) -> Any:
+        """The configuration of a case with the options under test."""
+        return replace(config, **self.options)
 
     def configured(self, config: Any) -> Any:
         """The configuration at the precision and with the network under test."""

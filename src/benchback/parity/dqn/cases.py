@@ -43,6 +43,9 @@ LINEAR = replace(BASE, double=True, anneal=True, truncation="terminal", tau=0.25
 OTHER = replace(LINEAR, exploration="knots", epsilons=(0.75, 0.125, 0.5, 0.25, 1.0, 0.0, 0.125, 0.0, 0.25))
 """The other value of every option. Knots are 32 rows apart, two iterations."""
 
+OPTIONS = {"knots": {"exploration": "knots", "epsilons": OTHER.epsilons}}
+"""Name of an option in the proof of a cell -> fields of it."""
+
 GREEDY = replace(BASE, first_epsilon=0.0, last_epsilon=0.0)
 """No exploration: every action is greedy."""
 

@@ -31,7 +31,7 @@ def forward(subject: Subject) -> Iterator[Deviation]:
     weights = cases.network(random, subject.network)
     obs = cases.minibatch(random, subject.network).obs
     # Exploration is data: the programs are those of the other levels.
-    agent = replace(subject.agent(cases.BASE), hyper=cases.GREEDY.hyper)
+    agent = replace(subject.agent(subject.chosen(cases.BASE)), hyper=_greedy(subject).hyper)
     action = subject.greedy(agent, start(agent, SEED, weights), obs)
     batch = subject.fetch(agent.rollout(start(agent, SEED, weights))[1])
     taken = deviation.mismatch(batch.action, oracle.greedy(weights, batch.obs))
@@ -39,6 +39,12 @@ def forward(subject: Subject) -> Iterator[Deviation]:
     led_to = environment.successor(np, batch.obs.astype(float), batch.action)
     yield "final_obs", deviation.absolute(batch.final_obs, led_to)
     yield from initial_weights(agent.export(start(agent, SEED)))
+
+
+def _greedy(subject: Subject) -> Config:
+    """The configuration without exploration."""
+    knots = subject.options.get("epsilons", ())
+    return replace(subject.chosen(cases.GREEDY), epsilons=(0.0,) * len(knots))
 
 
 def initial_weights(weights: Weights) -> Iterator[Deviation]:
@@ -57,7 +63,8 @@ def one_step(subject: Subject) -> Iterator[Deviation]:
     # Another option, or observations of another type, is another program.
     every = cases.single_steps(subject.network)
     steps = [x for x in every if x.config == cases.BASE and x.minibatch.obs.dtype != np.bool_]
-    return worst(d for case in (every if subject.thorough else steps) for d in _one_step(subject, case))
+    chosen = (replace(case, config=subject.chosen(case.config)) for case in (every if subject.thorough else steps))
+    return worst(d for case in chosen for d in _one_step(subject, case))
 
 
 def _one_step(subject: Subject, case: cases.Case) -> Iterator[Deviation]:
@@ -81,14 +88,15 @@ def _one_step(subject: Subject, case: cases.Case) -> Iterator[Deviation]:
 def twenty_steps(subject: Subject) -> Iterator[Deviation]:
     """L2: twenty gradient steps, where small differences accumulate."""
     weights, minibatches = cases.twenty_steps(subject.network)
-    learn = partial(oracle.learn, config=cases.BASE)
-    return worst(gradient_steps(subject, subject.agent(cases.BASE), SEED, weights, minibatches, learn))
+    config = subject.chosen(cases.BASE)
+    learn = partial(oracle.learn, config=config)
+    return worst(gradient_steps(subject, subject.agent(config), SEED, weights, minibatches, learn))
 
 
 def update(subject: Subject) -> Iterator[Deviation]:
     """L3: whole iterations from an empty replay until it has wrapped around and the target is updated."""
     configs = (cases.BASE, cases.OTHER) if subject.thorough else (cases.BASE,)
-    return worst(d for config in configs for d in _iterations(subject, config))
+    return worst(d for config in configs for d in _iterations(subject, subject.chosen(config)))
 
 
 def _course(subject: Subject, config: Config) -> Course:
@@ -147,7 +155,7 @@ def execution(subject: Subject) -> Iterator[Deviation]:
 
 def members(subject: Subject) -> Iterator[Deviation]:
     """The part of L4 in which members of a population, in the subject's mode and unit, are compared with runs alone."""
-    return population(subject, cases.TINY, "discrete", (subject.mode, subject.unit))
+    return population(subject, subject.chosen(cases.TINY), "discrete", (subject.mode, subject.unit))
 
 
 def beside(subject: Subject) -> Iterator[Deviation]:

@@ -64,6 +64,12 @@ LEARNED = replace(
 )
 """A drift by a network of four hidden units."""
 
+OPTIONS = {
+    "drift": {"surrogate": "drift"},
+    "learned": {"surrogate": "learned", "objective": LEARNED.objective},
+}
+"""Name of an option in the proof of a cell -> fields of it."""
+
 PROBE = Config(
     num_envs=8,
     num_steps=8,

@@ -5,8 +5,8 @@ and discrete actions; with continuous ones at L1 only, since between a network a
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import partial
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,7 @@ NUM_ITERATIONS = 4
 
 def forward(subject: Subject) -> Iterator[Deviation]:
     """L0: greedy actions, values and log-probabilities of a rollout, and the initial weights."""
-    yield from _forward(subject, cases.MINIBATCHES, "discrete")
+    yield from _forward(subject, subject.chosen(cases.MINIBATCHES), "discrete")
     if _boxes(subject):
         yield from boxed(_forward(subject, cases.NORMALISED_MINIBATCHES, "box"))
 
@@ -89,8 +89,8 @@ def one_step(subject: Subject) -> Iterator[Deviation]:
     """L1: one gradient step on each case."""
     boxes = cases.single_steps("box", subject.network) if subject.thorough else ()
     steps = cases.single_steps if subject.thorough else cases.steps_of_one_program
-    found = (_one_step(subject, case, "discrete") for case in steps(architecture=subject.network))
-    yield from worst(chain.from_iterable(found))
+    chosen = (replace(case, config=subject.chosen(case.config)) for case in steps(architecture=subject.network))
+    yield from worst(d for case in chosen for d in _one_step(subject, case, "discrete"))
     yield from boxed(worst(d for case in boxes for d in _one_step(subject, case, "box")))
     if _boxes(subject):
         for config in (cases.DRIFT, cases.LEARNED):
@@ -128,7 +128,7 @@ def of_gradient_step(subject: Subject, case: Any, found: Weights, expected: Weig
 
 def twenty_steps(subject: Subject) -> Iterator[Deviation]:
     """L2: twenty gradient steps, where small differences accumulate."""
-    config = cases.BASE if subject.thorough else cases.MINIBATCHES
+    config = subject.chosen(cases.BASE if subject.thorough else cases.MINIBATCHES)
     yield from _twenty_steps(subject, config, "discrete")
     if _boxes(subject):
         yield from boxed(_twenty_steps(subject, config, "box"))
@@ -143,8 +143,8 @@ def _twenty_steps(subject: Subject, config: Config, kind: cases.Kind) -> Iterato
 def update(subject: Subject) -> Iterator[Deviation]:
     """L3: whole updates on given rollouts, then whole iterations."""
     configs = (cases.MINIBATCHES, cases.PLAIN) if subject.thorough else (cases.MINIBATCHES,)
-    yield from worst(d for config in configs for d in _given_rollout(subject, config, "discrete"))
-    yield from _iterations(subject, cases.MINIBATCHES, "discrete")
+    yield from worst(d for config in configs for d in _given_rollout(subject, subject.chosen(config), "discrete"))
+    yield from _iterations(subject, subject.chosen(cases.MINIBATCHES), "discrete")
     if _boxes(subject):
         yield from boxed(normalised_update(subject))
         yield from boxed(_iterations(subject, cases.NORMALISED_MINIBATCHES, "box"))
@@ -219,7 +219,7 @@ def execution(subject: Subject) -> Iterator[Deviation]:
 
 def members(subject: Subject) -> Iterator[Deviation]:
     """The part of L4 in which members of a population, in the subject's mode and unit, are compared with runs alone."""
-    return population(subject, cases.TINY, "discrete", (subject.mode, subject.unit))
+    return population(subject, subject.chosen(cases.TINY), "discrete", (subject.mode, subject.unit))
 
 
 def beside(subject: Subject) -> Iterator[Deviation]:

@@ -1,6 +1,7 @@
 """The five levels for PPO with a recurrent network: discrete actions, then continuous ones, which end in `/box`."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -29,7 +30,7 @@ LOOKS = 3
 
 def forward(subject: Subject) -> Iterator[Deviation]:
     """L0: what an agent does while it remembers, log-probabilities and values of rollouts, and the initial weights."""
-    yield from _forward(subject, cases.MINIBATCHES, "discrete")
+    yield from _forward(subject, subject.chosen(cases.MINIBATCHES), "discrete")
     if subject.thorough:
         yield from boxed(_forward(subject, cases.NORMALISED, "box"))
 
@@ -90,7 +91,8 @@ def initial_weights(weights: Weights, config: Config) -> Iterator[Deviation]:
 
 def one_step(subject: Subject) -> Iterator[Deviation]:
     """L1: one gradient step."""
-    chosen = cases.single_steps() if subject.thorough else cases.single_steps()[:3]
+    steps = cases.single_steps() if subject.thorough else cases.single_steps()[:3]
+    chosen = (replace(case, config=subject.chosen(case.config)) for case in steps)
     yield from worst(d for case in chosen for d in _one_step(subject, case, "discrete"))
     if subject.thorough:
         yield from boxed(worst(d for case in cases.single_steps("box") for d in _one_step(subject, case, "box")))
@@ -113,7 +115,7 @@ def _learn(weights: Weights, sequences: cases.Sequences, config: Config) -> tupl
 
 def twenty_steps(subject: Subject) -> Iterator[Deviation]:
     """L2: twenty gradient steps, where small differences accumulate."""
-    yield from _twenty_steps(subject, cases.MINIBATCHES, "discrete")
+    yield from _twenty_steps(subject, subject.chosen(cases.MINIBATCHES), "discrete")
     if subject.thorough:
         yield from boxed(_twenty_steps(subject, cases.MINIBATCHES, "box"))
 
@@ -127,8 +129,8 @@ def _twenty_steps(subject: Subject, config: Config, kind: Kind) -> Iterator[Devi
 def update(subject: Subject) -> Iterator[Deviation]:
     """L3: whole updates on given rollouts, then whole iterations."""
     configs = (cases.MINIBATCHES, cases.PLAIN) if subject.thorough else (cases.MINIBATCHES,)
-    yield from worst(d for config in configs for d in _given_rollout(subject, config, "discrete"))
-    yield from _iterations(subject, cases.MINIBATCHES, "discrete")
+    yield from worst(d for config in configs for d in _given_rollout(subject, subject.chosen(config), "discrete"))
+    yield from _iterations(subject, subject.chosen(cases.MINIBATCHES), "discrete")
     if subject.thorough:
         yield from boxed(worst(_given_rollout(subject, cases.NORMALISED, "box")))
         yield from boxed(_iterations(subject, cases.NORMALISED, "box"))
@@ -204,7 +206,7 @@ def execution(subject: Subject) -> Iterator[Deviation]:
 
 def members(subject: Subject) -> Iterator[Deviation]:
     """The part of L4 in which members of a population, in the subject's mode and unit, are compared with runs alone."""
-    return population(subject, cases.TINY, "discrete", (subject.mode, subject.unit))
+    return population(subject, subject.chosen(cases.TINY), "discrete", (subject.mode, subject.unit))
 
 
 def beside(subject: Subject) -> Iterator[Deviation]:

@@ -16,7 +16,11 @@ BRIEF = 70
 """Letters of an expression that takes the place of two calls."""
 
 
-DEFAULTS = [("dot_general", "jax.lax.dot_general"), ("param_dtype", "jnp.float32")]
+DEFAULTS = [
+    ("dot_general", "jax.lax.dot_general"),
+    ("conv_general_dilated", "jax.lax.conv_general_dilated"),
+    ("param_dtype", "jnp.float32"),
+]
 """Arguments that a library would take itself."""
 
 
