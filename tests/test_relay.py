@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -114,6 +115,15 @@ def relay_record(*rounds: list[float], per_call: int = 1, calls: int = 100, **le
 def test_the_first_call_of_a_turn_and_the_warm_up_are_not_counted() -> None:
     record = relay_record([9.0, 0.1, 0.2, 5.0], [9.0, 0.3], [9.0])
     assert run_turns(record)["steady"] == {1: 0.2, 2: 0.3, 3: 9.0}, "one long call has none to spare"
+
+
+def test_waiting_for_a_processor_that_others_have_is_not_counted() -> None:
+    record = relay_record([0.1, 0.4, 0.2])
+    waited_s = [*[0.0] * len(WARM_S), 0.0, 0.2, 0.0]
+    shared = replace(record, samples={**record.samples, "waited_s": waited_s, "update_s": record.samples["total_s"]})
+    assert run_turns(record)["steady"] == {1: pytest.approx(0.3)}
+    assert run_turns(shared)["steady"] == run_turns(shared)["update"] == {1: pytest.approx(0.2)}
+    assert run_metrics(shared)["total"] == run_metrics(record)["total"], "a training waits as long"
 
 
 def test_a_turn_gives_the_time_of_an_iteration() -> None:

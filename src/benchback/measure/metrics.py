@@ -1,6 +1,6 @@
 """The metrics by which runs are compared: the values of a run, or the reason why it has none."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -73,7 +73,7 @@ def _relay_metrics(record: Record) -> dict[str, Measured]:
     files = record.ledger.get("cached_files_before", 0)
     start_s = CachesNotEmpty(files) if files else record.marks["first_call"]
     total_s: Measured = start_s
-    counted = [x for calls in _counted_calls(record, "total_s").values() for x in calls]
+    counted = [x for calls in counted_calls(record, "total_s").values() for x in calls]
     if isinstance(start_s, float) and counted:
         total_s = start_s + after_first_call_s(record, float(np.mean(counted)))
     return {"total": total_s, "cold_start": start_s} | found
@@ -88,20 +88,31 @@ def after_first_call_s(record: Record, iteration_s: float) -> float:
 
 
 def run_turns(record: Record) -> dict[str, dict[int, float]]:
-    """Metric -> round of a relay -> seconds of an iteration: the median of the turn's calls but the first."""
-    turns = {metric: _counted_calls(record, name) for metric, name in SERIES.items()}
+    """Metric -> round of a relay -> seconds of an iteration: the median of the turn's calls but the first.
+
+    Time in which the process waited for a processor that others had is not counted.
+    """
+    share = running_share(record)
+    turns = {metric: counted_calls(record, name, share) for metric, name in SERIES.items()}
     return {metric: {place: float(np.median(x)) for place, x in calls.items()} for metric, calls in turns.items()}
 
 
-def _counted_calls(record: Record, name: str) -> dict[int, list[float]]:
-    """Round of a relay -> seconds of an iteration in each call of the turn but the first."""
-    per_call = record.ledger.get("iterations_per_call", 1)
+def counted_calls(record: Record, name: str, share: Sequence[float] | None = None) -> dict[int, list[float]]:
+    """Round of a relay -> seconds of an iteration in each call of the turn but the first; of each call a share."""
+    per_call, rounds = record.ledger.get("iterations_per_call", 1), record.samples.get("round", [])
     turns: dict[int, list[float]] = {}
-    for value, place in zip(record.samples.get(name, []), record.samples.get("round", []), strict=False):
+    for value, place, part in zip(record.samples.get(name, []), rounds, share or [1.0] * len(rounds), strict=False):
         if place and value is not None:
-            turns.setdefault(int(place), []).append(value / per_call)
+            turns.setdefault(int(place), []).append(value * part / per_call)
     # A turn of one long call has none to spare.
     return {place: calls[1:] or calls for place, calls in turns.items()}
+
+
+def running_share(record: Record) -> list[float]:
+    """Share of each call in which the process did not wait for a processor that others had; 1 where it is not known."""
+    total_s = record.samples["total_s"]
+    waited_s = record.samples.get("waited_s") or [0.0] * len(total_s)
+    return [1.0 - (waited or 0.0) / total if total else 1.0 for total, waited in zip(total_s, waited_s, strict=True)]
 
 
 def _phases(samples: Mapping[str, list[float | None]], segment: stats.Segment) -> dict[str, Measured]:
