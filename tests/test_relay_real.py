@@ -57,7 +57,7 @@ def test_all_start_from_the_same_weights_and_learn_the_same(records: dict[str, R
 def test_resting_runners_use_no_processor_and_nothing_is_compiled_in_a_turn(records: dict[str, Record]) -> None:
     for record in records.values():
         assert record.ledger["resting_cpu_share"] < 0.05
-        assert record.ledger["waited_share"] >= 0
+        assert record.ledger["waiting_share"] >= 0
         assert record.ledger["compiles_in_turns"] == 0
         assert record.ledger["compiles"] > 0
         assert record.ledger["protocol"] == "relay"

@@ -17,6 +17,7 @@ from benchback.analysis.source import Source
 from benchback.analysis.wording import (
     WIDEST_TIE,
     evidence_text,
+    number_text,
     percent,
     range_text,
     ratio_text,
@@ -219,7 +220,8 @@ def _times(claim: Claim) -> str:
     """`1.02x`, or `1.30x (large) to 8.50x (small)`."""
     if claim.along is not None:
         return range_text(claim.along)
-    return f"{claim.ratio:.2f}x" if claim.ratio is not None else "an unknown time"
+    row = claim.overall
+    return f"{number_text(row.ratio, row.low, row.high)}x" if row.ratio is not None else "an unknown time"
 
 
 def _listed(names: Sequence[str]) -> str:
