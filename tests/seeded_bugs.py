@@ -34,6 +34,36 @@ class Bug:
 
 
 BUGS = {
+    "waiting for a processor counts": Bug(
+        "measure/metrics.py",
+        "1.0 - (waited or 0.0) / total",
+        "1.0",
+        "test_relay.py::test_waiting_for_a_processor_that_others_have_is_not_counted",
+    ),
+    "whole trainings are predicted without their waiting": Bug(
+        "measure/metrics.py",
+        'counted_calls(record, "total_s").values()',
+        'counted_calls(record, "total_s", running_share(record)).values()',
+        "test_relay.py::test_waiting_for_a_processor_that_others_have_is_not_counted",
+    ),
+    "sleep is taken for waiting": Bug(
+        "measure/clock.py",
+        "share = min(1.0, max(0.0, queued_s) / sum(without_s))",
+        "share = 1.0",
+        "test_clock.py::test_a_process_waits_while_it_queues_and_does_not_run",
+    ),
+    "a mirrored ratio is printed as it was": Bug(
+        "analysis/wording.py",
+        "(_over(ratio), _over(high), _over(low))",
+        "(ratio, _over(high), _over(low))",
+        "test_printed.py::test_a_number_is_rounded_once_wherever_it_is_printed",
+    ),
+    "one start has an interval": Bug(
+        "cli/outcomes.py",
+        '"once" if row.half_width is None else',
+        '"" if row.half_width is None else',
+        "test_printed.py::test_what_was_measured_once_is_printed_as_such",
+    ),
     "evaluation repeats its noise": Bug(
         "training/evaluate.py",
         "env.random(seed + 1 + t // NOISE_STEPS)",

@@ -22,6 +22,9 @@ from relay_double import Fault, give, log
 from test_campaign import attempts, table
 from test_process import SOON_S, is_gone
 
+from benchback.analysis.claims import claims_of
+from benchback.analysis.export import export
+from benchback.analysis.reader import read
 from benchback.errors import InputError
 from benchback.measure import coordinator
 from benchback.measure.coordinator import open_campaign
@@ -335,3 +338,36 @@ def test_a_budget_that_is_too_small_for_the_schedule_is_kept_too(path: Path) -> 
 def test_without_a_budget_every_group_goes_on_until_it_is_precise(path: Path) -> None:
     simulated = budgeted(path, None, max_blocks=5)
     assert set(Counter(simulated.ran).values()) == {5}
+
+
+def waiting(relay: Relay) -> dict[str, Ended]:
+    """A relay in which every call waits for a processor, each for another while."""
+    made = {}
+    for id, ended in modelled(relay).items():
+        record = ended.messages[0]["record"]
+        waits = [random.Random(f"{id} {relay.seed} {i}").random() for i in range(len(record["samples"]["total_s"]))]
+        total_s = [x + wait for x, wait in zip(record["samples"]["total_s"], waits, strict=True)]
+        record = {**record, "samples": record["samples"] | {"total_s": total_s, "waited_s": waits}}
+        made[id] = replace(ended, messages=[{"kind": "record", "record": record}])
+    return made
+
+
+def test_every_claim_can_be_recomputed_from_the_export_by_the_script_of_the_docs(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    assert work(path, hooks(waiting), study(gammas=(0.9, 0.99), min_blocks=3, max_blocks=3, protocol="relay"))
+    with open_store(path, readonly=True) as store:
+        source, _ = read(store), export(store, tmp_path / "out", "parquet")
+    claims = claims_of({cell.proof: "pass" for cell in source.cells.values()}, source.groups, "steady")
+    reference = claims[0].reference
+    page = (Path(__file__).parents[1] / "docs" / "reading-the-report.md").read_text()
+    script = page.partition("## Recompute a claim")[2].partition("```python\n")[2].partition("```")[0]
+    exec(script.replace("DIR", str(tmp_path / "out")).replace("linen/jit/phase", reference), {})
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    found = {name: [float(x) for x in numbers] for name, *numbers in lines}
+    assert {claim.variant for claim in claims if not claim.subject.twin} <= found.keys()
+    for claim in claims:
+        if not claim.subject.twin:
+            row = claim.overall
+            assert found[claim.variant] == pytest.approx([row.ratio, row.low, row.high])
+            assert 1.0 < (row.ratio or 0.0) < 1.1, "waits of up to a second are not in it"
