@@ -34,6 +34,12 @@ class Bug:
 
 
 BUGS = {
+    "the busiest processor is chosen": Bug(
+        "measure/machine.py",
+        "round(2 * (busy or {})",
+        "-round(2 * (busy or {})",
+        "test_machine.py::test_processors_that_others_keep_busy_are_avoided",
+    ),
     "waiting for a processor counts": Bug(
         "measure/metrics.py",
         "1.0 - (waited or 0.0) / total",
@@ -79,7 +85,7 @@ BUGS = {
     ),
     "turns stay where the starts were": Bug(
         "measure/relay.py",
-        "machine.pin(runner.listener.process.pid, runner.cell.threads)",
+        "machine.pin(runner.listener.process.pid, runner.cell.threads, busy=self.busy)",
         "pass",
         "test_relay_process.py::"
         "test_runners_that_load_their_programs_start_on_all_processors_and_then_run_on_the_usual_ones",

@@ -90,7 +90,9 @@ def test_the_terminal_prints_speed_compile_time_and_start(printed: str, source: 
 def test_the_terminal_ends_with_what_to_use_in_eighty_columns(printed: str) -> None:
     assert max(map(len, printed.splitlines())) <= 80
     words = " ".join(printed.split())
-    sentence = "Use Flax Linen: it is faster than every other; Flax NNX takes 2.000x and PyTorch 4.00x (large) to 8.00x "
+    sentence = (
+        "Use Flax Linen: it is faster than every other; Flax NNX takes 2.000x and PyTorch 4.00x (large) to 8.00x "
+    )
     assert f"{sentence}(small) as long. results in" in words
     assert "MDE" not in printed
 
