@@ -73,7 +73,7 @@ def test_the_terminal_prints_how_many_times_as_long(printed: str) -> None:
     # Whole runs: 4 s + 19 x 0.1 s of Linen, 6 s + 19 x 0.2 s of NNX; 3 s + 19 x 0.8 s or 0.4 s of PyTorch.
     assert pytest.approx(1.66, abs=0.005) == (6 + 19 * 0.2) / (4 + 19 * 0.1)
     assert line(printed, "PyTorch, compile", table) == [
-        *("4.00x", "to", "8.00x", "slower"),
+        *("4.000x", "to", "8.000x", "slower"),
         *("0.75x", "±0%", "1.80-3.08x"),
     ]
 
@@ -91,7 +91,7 @@ def test_the_terminal_ends_with_what_to_use_in_eighty_columns(printed: str) -> N
     assert max(map(len, printed.splitlines())) <= 80
     words = " ".join(printed.split())
     sentence = (
-        "Use Flax Linen: it is faster than every other; Flax NNX takes 2.000x and PyTorch 4.00x (large) to 8.00x "
+        "Use Flax Linen: it is faster than every other; Flax NNX takes 2.000x and PyTorch 4.000x (large) to 8.000x "
     )
     assert f"{sentence}(small) as long. results in" in words
     assert "MDE" not in printed
@@ -128,7 +128,7 @@ def test_tables_and_prose_are_made_of_the_same_claims(source: Source) -> None:
     assert (row["ratio"], row["text"], row["verdict"]) == (pytest.approx(2.0), "2.000x [2.000, 2.000] slower", "slower")
     (said,) = prose.verdict(source, claims).settings
     assert "Flax NNX, split takes 2.000x [2.000, 2.000] as long as Flax Linen, jit per iteration" in said.comparisons[0]
-    assert "PyTorch, compile takes 4.00x (large) to 8.00x (small) as long as Flax Linen, jit" in said.comparisons[1]
+    assert "PyTorch, compile takes 4.000x (large) to 8.000x (small) as long as Flax Linen, jit" in said.comparisons[1]
 
 
 def test_a_number_is_rounded_once_wherever_it_is_printed() -> None:

@@ -93,7 +93,12 @@ def _decimals(low: float | None, high: float | None) -> int:
 
 def range_text(found: Range) -> str:
     """`1.30x (large) to 8.50x (small)`, the smaller ratio first."""
-    return " to ".join(f"{point.comparison.ratio:.2f}x ({point.value})" for point in (found.lowest, found.highest))
+    return " to ".join(f"{times_text(point.comparison)} ({point.value})" for point in (found.lowest, found.highest))
+
+
+def times_text(row: Comparison) -> str:
+    """`1.02x`, with the digits that it has everywhere; a dash where there is no ratio."""
+    return "-" if row.ratio is None else f"{number_text(row.ratio, row.low, row.high)}x"
 
 
 def comparison_text(row: Comparison, along: Range | None = None) -> str:
@@ -271,14 +276,14 @@ def comparison_columns(row: Comparison, along: Range | None = None) -> dict[str,
 def printed(row: Comparison, along: Range | None = None, inverse: bool = False) -> dict[str, str]:
     """A ratio as tables of the page print it: its lower and upper end, which are the same of one number, its interval.
 
-    With `inverse` as the other of the two is compared with this one. Rounded here, once: a page that rounded the numbers
-    it has, which are rounded for it, could print another digit.
+    With `inverse`, that of the other variant to this one. The digits are rounded here: the page, whose numbers are
+    rounded for it, would round them a second time.
     """
     rows = [row, row] if along is None else [along.lowest.comparison, along.highest.comparison]
     found = [(x.ratio, x.low, x.high) for x in rows]
     if inverse:
         found = [(_over(ratio), _over(high), _over(low)) for ratio, low, high in reversed(found)]
-    least, most = ("" if x[0] is None else f"{x[0]:.2f}" if along else number_text(*x) for x in found)
+    least, most = ("" if ratio is None else number_text(ratio, low, high) for ratio, low, high in found)
     span = "" if along or least == "" else interval_text(*found[0][1:])
     names = ("inverse_least", "inverse_most", "inverse_span") if inverse else ("least", "most", "span")
     return dict(zip(names, (least, most, span), strict=True))

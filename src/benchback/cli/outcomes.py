@@ -28,6 +28,7 @@ from benchback.analysis.wording import (
     range_record,
     ratio_text,
     setting_text,
+    times_text,
     variant_name,
     verdict_text,
 )
@@ -158,8 +159,7 @@ def narrow_table(*columns: str) -> Table:
 def times(claim: Claim) -> str:
     """`1.02x [1.01, 1.03]`, `1.30x to 8.50x`, or a dash where there is no ratio."""
     if claim.along is not None:
-        ends = claim.along.lowest.comparison.ratio or 0.0, claim.along.highest.comparison.ratio or 0.0
-        return f"{ends[0]:.2f}x to {ends[1]:.2f}x"
+        return " to ".join(times_text(point.comparison) for point in (claim.along.lowest, claim.along.highest))
     row = claim.overall
     return "-" if row.ratio is None else ratio_text(row.ratio, row.low, row.high)
 

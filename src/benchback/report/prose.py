@@ -17,7 +17,6 @@ from benchback.analysis.source import Source
 from benchback.analysis.wording import (
     WIDEST_TIE,
     evidence_text,
-    number_text,
     percent,
     range_text,
     ratio_text,
@@ -25,6 +24,7 @@ from benchback.analysis.wording import (
     remarks_text,
     setting_text,
     short_names,
+    times_text,
     variant_name,
 )
 from benchback.measure.record import Cell
@@ -220,8 +220,7 @@ def _times(claim: Claim) -> str:
     """`1.02x`, or `1.30x (large) to 8.50x (small)`."""
     if claim.along is not None:
         return range_text(claim.along)
-    row = claim.overall
-    return f"{number_text(row.ratio, row.low, row.high)}x" if row.ratio is not None else "an unknown time"
+    return times_text(claim.overall) if claim.ratio is not None else "an unknown time"
 
 
 def _listed(names: Sequence[str]) -> str:
