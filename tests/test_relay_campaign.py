@@ -272,10 +272,10 @@ def test_a_store_keeps_its_protocol(path: Path) -> None:
 
 
 class Simulated:
-    """Relays whose blocks take 10 s on a clock of their own; one group is less certain than the other."""
+    """Relays whose blocks take 10 s on a clock of their own, the first one more; one group is less certain."""
 
-    def __init__(self) -> None:
-        self.now_s = 0.0
+    def __init__(self, first_s: float = 10.0) -> None:
+        self.now_s, self.next_s = 0.0, first_s
         self.ran: list[str] = []
 
     def clock(self) -> float:
@@ -283,12 +283,13 @@ class Simulated:
 
     def launch(self, relay: Relay) -> dict[str, Ended]:
         cells, seed = relay.cells, relay.seed
-        self.now_s += 10.0
+        took_s, self.next_s = self.next_s, 10.0
+        self.now_s += took_s
         self.ran.append(cells[0].group)
         spread = 0.05 if cells[0].run["gamma"] == 0.9 else 0.02
         noise = [random.Random(f"{cell.id} {seed}").gauss(0, spread) for cell in cells]
         return {
-            cell.id: told(cell, 0.01 * (1 + x), 10.0 / len(cells), seed) for cell, x in zip(cells, noise, strict=True)
+            cell.id: told(cell, 0.01 * (1 + x), took_s / len(cells), seed) for cell, x in zip(cells, noise, strict=True)
         }
 
 
@@ -333,6 +334,14 @@ def test_a_budget_that_is_too_small_for_the_schedule_is_kept_too(path: Path) -> 
     budgeted(path, None)
     with open_store(path, readonly=True) as store:
         assert store.progress().open == 0
+
+
+def test_a_first_block_that_compiles_for_all_does_not_end_a_campaign(path: Path) -> None:
+    chosen = study(("linen", "nnx"), (0.9,), aa=False, protocol="relay", keep_caches=True, precision=0.001)
+    simulated = Simulated(first_s=100.0)
+    doing = replace(hooks(simulated.launch), clock=simulated.clock)
+    assert work(path, doing, replace(chosen, budget_s=190.0))
+    assert len(simulated.ran) == 8, "another like the first would not have fitted; later ones are shorter"
 
 
 def test_without_a_budget_every_group_goes_on_until_it_is_precise(path: Path) -> None:
