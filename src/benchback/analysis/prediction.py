@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from benchback import stats
-from benchback.measure.metrics import counted_calls, run_turns, running_share
+from benchback.measure.metrics import counted_calls, mean_call, run_turns, running_share
 from benchback.measure.record import Cell, Record
 from benchback.stats.relay import FEWEST_ROUNDS
 
@@ -160,11 +160,8 @@ def timing_of(record: Record) -> Timing | None:
 
 def _disturbed(record: Record) -> float:
     """Mean of the counted calls of all turns, waiting for a processor included, over their median without it."""
-    whole, counted = (
-        [x for calls in counted_calls(record, "total_s", share).values() for x in calls]
-        for share in (None, running_share(record))
-    )
-    return statistics.fmean(whole) / statistics.median(counted)
+    counted = [x for calls in counted_calls(record, "total_s", running_share(record)).values() for x in calls]
+    return mean_call(record).iteration_s / statistics.median(counted)
 
 
 def forecasts(measured: Sequence[Measured], seeds: int) -> list[Forecast]:
