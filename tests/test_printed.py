@@ -148,7 +148,7 @@ def test_what_was_measured_once_is_printed_as_such(tmp_path: Path, capsys: pytes
     with build(tmp_path / "once.sqlite", single) as store:
         print_outcome(store, as_json=False)
     words = line(capsys.readouterr().out, "Flax NNX, split", "Times as long as Flax Linen, jit")
-    assert words == ["2x", "no", "verdict", "1.50x", "once", "1.66x", "once"]
+    assert words == ["2.00x", "no", "verdict", "1.50x", "once", "1.66x", "once"]
 
 
 def test_prose_obeys_the_choice_of_a_model(source: Source) -> None:

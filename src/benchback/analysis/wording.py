@@ -66,11 +66,9 @@ def ratio_text(ratio: float, low: float | None, high: float | None, widest: floa
 
     `1.4x [?]` where the interval, end over end, is wider than `widest`.
     """
-    if low is None or high is None:
-        return f"{ratio:.3g}x"
-    if high > widest * low:
+    if low is not None and high is not None and high > widest * low:
         return f"{ratio:.2g}x [?]"
-    return f"{number_text(ratio, low, high)}x {interval_text(low, high)}"
+    return f"{number_text(ratio, low, high)}x {interval_text(low, high)}".rstrip()
 
 
 def number_text(ratio: float, low: float | None, high: float | None) -> str:
