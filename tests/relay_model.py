@@ -31,9 +31,13 @@ class Noise:
     """Correlation of that noise between two turns in succession."""
     bursts: float = 0.0
     """Share of turns that lose time to others; a third of their time in the mean."""
+    waiting: float = 0.0
+    """Mean time that a turn waits for its processor, relative to its own: measured, and not counted."""
 
 
 BURST = 1 / 3
+REFILL = 0.03
+"""Share of the waiting that the turn takes longer afterwards, with cold caches: that is not measured."""
 ROUNDS = 54
 """Of a relay of 20 s: nine times every order of six variants."""
 MACHINES = {
@@ -43,6 +47,7 @@ MACHINES = {
     "bursts": Noise(bursts=0.1),
     "all of them": Noise(trend=0.2, walk=0.005, wave=0.03, bursts=0.1),
     "busy": Noise(process=0.005, own=0.02, trend=0.3, walk=0.01, wave=0.15, bursts=0.3),
+    "shared": Noise(process=0.005, own=0.02, trend=0.2, walk=0.005, wave=0.03, waiting=1.0),
 }
 
 
@@ -64,6 +69,8 @@ def turns(generator: np.random.Generator, noise: Noise, relays: int, rounds: int
     hit = generator.random((relays, count)) < noise.bursts
     level += np.log1p(hit * generator.exponential(BURST, (relays, count)))
     level += generator.normal(0, noise.own, (relays, count))
+    if noise.waiting:
+        level += np.log1p(REFILL * generator.exponential(noise.waiting, (relays, count)))
     variant = np.stack([_variant_order(generator, rounds) for _ in range(relays)])
     by_variant = np.take_along_axis(level.reshape(relays, rounds, VARIANTS), variant.argsort(axis=2), axis=2)
     return by_variant + generator.normal(0, noise.process, (relays, 1, VARIANTS))

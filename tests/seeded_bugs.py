@@ -46,6 +46,42 @@ BUGS = {
         "kernel.swapaxes(2, 3)",
         "test_kernel_gradients.py::test_gradients_of_convolutions_are_the_same",
     ),
+    "the busiest processor is chosen": Bug(
+        "measure/machine.py",
+        "round(2 * (busy or {})",
+        "-round(2 * (busy or {})",
+        "test_machine.py::test_processors_that_others_keep_busy_are_avoided",
+    ),
+    "waiting for a processor counts": Bug(
+        "measure/metrics.py",
+        "1.0 - (waited or 0.0) / total",
+        "1.0",
+        "test_relay.py::test_waiting_for_a_processor_that_others_have_is_not_counted",
+    ),
+    "whole trainings are predicted without their waiting": Bug(
+        "measure/metrics.py",
+        'counted_calls(record, "total_s").values()',
+        'counted_calls(record, "total_s", running_share(record)).values()',
+        "test_relay.py::test_waiting_for_a_processor_that_others_have_is_not_counted",
+    ),
+    "sleep is taken for waiting": Bug(
+        "measure/clock.py",
+        "share = min(1.0, max(0.0, queued_s) / sum(without_s))",
+        "share = 1.0",
+        "test_clock.py::test_a_process_waits_while_it_queues_and_does_not_run",
+    ),
+    "a mirrored ratio is printed as it was": Bug(
+        "analysis/wording.py",
+        "(_over(ratio), _over(high), _over(low))",
+        "(ratio, _over(high), _over(low))",
+        "test_printed.py::test_a_number_is_rounded_once_wherever_it_is_printed",
+    ),
+    "one start has an interval": Bug(
+        "cli/outcomes.py",
+        '"once" if row.half_width is None else',
+        '"" if row.half_width is None else',
+        "test_printed.py::test_what_was_measured_once_is_printed_as_such",
+    ),
     "evaluation repeats its noise": Bug(
         "training/evaluate.py",
         "env.random(seed + 1 + t // NOISE_STEPS)",
@@ -61,7 +97,7 @@ BUGS = {
     ),
     "turns stay where the starts were": Bug(
         "measure/relay.py",
-        "machine.pin(runner.listener.process.pid, runner.cell.threads)",
+        "machine.pin(runner.listener.process.pid, runner.cell.threads, busy=self.busy)",
         "pass",
         "test_relay_process.py::"
         "test_runners_that_load_their_programs_start_on_all_processors_and_then_run_on_the_usual_ones",

@@ -50,7 +50,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     [
         (1.02, 1.01, 1.03, "1.02x [1.01, 1.03]"),
         (1.0204, 1.0191, 1.0217, "1.020x [1.019, 1.022]"),
-        (2.0, None, None, "2x"),
+        (2.0, None, None, "2.00x"),
         (2.0, 0.5, 8.0, "2x [?]"),
     ],
 )

@@ -45,6 +45,9 @@ class Device:
     def perf_counter(self) -> float:
         return self.now_s
 
+    def process_time(self) -> float:
+        return self.now_s / 2
+
     def host_works(self, duration_s: float) -> None:
         self.now_s += duration_s
 
@@ -115,6 +118,7 @@ def test_sync_times_every_phase_by_itself(device: Device) -> None:
     assert tape.rollout_s == pytest.approx([0.02] * 4)
     assert tape.update_s == pytest.approx([0.05] * 4)
     assert tape.total_s == pytest.approx([0.07] * 4)
+    assert tape.cpu_s == pytest.approx([0.035] * 4)
     assert (tape.host_syncs, tape.transfers) == ([2] * 4, [0] * 4)
 
 
@@ -129,6 +133,7 @@ def test_async_times_what_the_device_takes_and_adds_up_to_the_whole(device: Devi
     device.call_s = 0.02
     _, tape, _ = record_calls(*fake(device), 0, 6, "async", lambda: None)
     assert tape.total_s == pytest.approx([0.02] * 6)
+    assert tape.cpu_s == pytest.approx([0.01] * 6)
     assert sum(tape.total_s) == pytest.approx(device.now_s)
     assert len(tape.rss_bytes) == 6
 
@@ -243,6 +248,19 @@ def test_sleeping_is_no_queueing() -> None:
     threading.Event().wait(0.05)
     slept_s = time.perf_counter() - started
     assert clock.queueing_s() - before_s < slept_s - 0.045
+
+
+def test_all_threads_that_wait_for_a_processor_are_counted() -> None:
+    assert clock.all_queueing_s() >= clock.queueing_s()
+
+
+def test_a_process_waits_while_it_queues_and_does_not_run() -> None:
+    tape = Tape(total_s=[0.1, 0.4, 0.2], cpu_s=[0.1, 0.2, 0.2])
+    assert clock.waited_s(tape, 0.2) == pytest.approx([0.0, 0.2, 0.0])
+    assert clock.waited_s(tape, 0.5) == pytest.approx([0.0, 0.2, 0.0]), "several threads queued at a time"
+    assert clock.waited_s(tape, 0.1) == pytest.approx([0.0, 0.1, 0.0]), "half of the time it slept"
+    assert clock.waited_s(tape, 0.0) == pytest.approx([0.0, 0.0, 0.0]), "it slept"
+    assert clock.waited_s(Tape(total_s=[0.1], cpu_s=[0.1001]), 0.0) == [0.0], "two clocks"
 
 
 def test_a_long_first_call_excuses_no_wait(device: Device) -> None:

@@ -274,6 +274,24 @@ def test_processors_are_on_cores_of_their_own(fake_machine: Machine, monkeypatch
         machine.processors(5)
 
 
+def test_processors_that_others_keep_busy_are_avoided(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "allowed_processors", lambda: [0, 1, 2, 3])
+    monkeypatch.setattr(machine, "_text", lambda path: None)
+    assert machine.processors(1, busy={}) == machine.processors(1, busy={3: 0.1, 0: 0.0}) == (3,)
+    assert machine.processors(1, busy={3: 1.0, 2: 0.9}) == (1,)
+    assert machine.processors(2, busy={3: 1.0}) == (1, 2)
+    assert machine.processors(2, lane=1, busy={3: 1.0}) == (0, 3)
+    assert machine.processors(1, busy=dict.fromkeys(range(4), 1.0)) == (3,), "all are busy"
+
+
+def test_how_busy_each_processor_is(fake_machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    stat = "cpu 9 9 9 9 9 9 9 9 0 0\ncpu0 {} 0 0 {} 0 0 0 0 0 0\ncpu1 {} 0 0 {} 0 0 0 0 0 0\nintr 5\n"
+    fake_machine.write("proc/stat", stat.format(100, 900, 500, 500))
+    later = stat.format(120, 900, 505, 515)
+    monkeypatch.setattr(machine.time, "sleep", lambda seconds: fake_machine.write("proc/stat", later))
+    assert machine.busy_shares() == {0: 1.0, 1: 0.25}
+
+
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system does not pin processes")
 def test_a_pinned_process_stays_where_it_is_put() -> None:
     code = "import os, sys; sys.stdin.read(); print(sorted(os.sched_getaffinity(0)))"

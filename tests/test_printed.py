@@ -3,11 +3,15 @@
 import csv
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 
+import polars as pl
 import pytest
 from known import BLOCKS, ENVS, MODELS, Known, build
 
+from benchback import stats
 from benchback.analysis import compare
 from benchback.analysis.claim_tables import claims_table
 from benchback.analysis.claims import ALL, all_claims, claims_of
@@ -16,9 +20,12 @@ from benchback.analysis.export import export
 from benchback.analysis.reader import read
 from benchback.analysis.reasons import Deviates
 from benchback.analysis.source import Source
+from benchback.analysis.wording import comparison_columns, ratio_text
+from benchback.analysis.wording import printed as printed_as
 from benchback.cli.outcomes import print_outcome
 from benchback.measure.store import Store, open_store
 from benchback.report import prose
+from benchback.report.page import rounded_table
 from benchback.stats import NoVerdict
 
 LINEN_S, NNX_S = 0.1, 0.2
@@ -59,10 +66,16 @@ def line(text: str, start: str, after: str = "") -> list[str]:
 
 def test_the_terminal_prints_how_many_times_as_long(printed: str) -> None:
     table = "Times as long as Flax Linen, jit"
-    assert line(printed, "Flax NNX, split", table) == ["2.000x", "[2.000,", "2.000]", "slower", "1.50x", "1.66x"]
+    assert line(printed, "Flax NNX, split", table) == [
+        *("2.000x", "[2.000,", "2.000]", "slower"),
+        *("1.50x", "±0%", "1.66x", "±0%"),
+    ]
     # Whole runs: 4 s + 19 x 0.1 s of Linen, 6 s + 19 x 0.2 s of NNX; 3 s + 19 x 0.8 s or 0.4 s of PyTorch.
     assert pytest.approx(1.66, abs=0.005) == (6 + 19 * 0.2) / (4 + 19 * 0.1)
-    assert line(printed, "PyTorch, compile", table) == ["4.00x", "to", "8.00x", "slower", "0.75x", "1.80-3.08x"]
+    assert line(printed, "PyTorch, compile", table) == [
+        *("4.000x", "to", "8.000x", "slower"),
+        *("0.75x", "±0%", "1.80-3.08x"),
+    ]
 
 
 def test_the_terminal_prints_speed_compile_time_and_start(printed: str, source: Source) -> None:
@@ -77,7 +90,9 @@ def test_the_terminal_prints_speed_compile_time_and_start(printed: str, source: 
 def test_the_terminal_ends_with_what_to_use_in_eighty_columns(printed: str) -> None:
     assert max(map(len, printed.splitlines())) <= 80
     words = " ".join(printed.split())
-    sentence = "Use Flax Linen: it is faster than every other; Flax NNX takes 2.00x and PyTorch 4.00x (large) to 8.00x "
+    sentence = (
+        "Use Flax Linen: it is faster than every other; Flax NNX takes 2.000x and PyTorch 4.000x (large) to 8.000x "
+    )
     assert f"{sentence}(small) as long. results in" in words
     assert "MDE" not in printed
 
@@ -113,13 +128,33 @@ def test_tables_and_prose_are_made_of_the_same_claims(source: Source) -> None:
     assert (row["ratio"], row["text"], row["verdict"]) == (pytest.approx(2.0), "2.000x [2.000, 2.000] slower", "slower")
     (said,) = prose.verdict(source, claims).settings
     assert "Flax NNX, split takes 2.000x [2.000, 2.000] as long as Flax Linen, jit per iteration" in said.comparisons[0]
-    assert "PyTorch, compile takes 4.00x (large) to 8.00x (small) as long as Flax Linen, jit" in said.comparisons[1]
+    assert "PyTorch, compile takes 4.000x (large) to 8.000x (small) as long as Flax Linen, jit" in said.comparisons[1]
+
+
+def test_a_number_is_rounded_once_wherever_it_is_printed() -> None:
+    ratio = 1.0005004  # the page's data, with six digits, have 1.0005, of which three decimals are 1.000
+    row = stats.compare("a : b", [ratio] * 3, [1.0] * 3)
+    assert ratio_text(ratio, row.low, row.high) == "1.001x [1.001, 1.001]"
+    shown = rounded_table(pl.DataFrame([comparison_columns(row)])).to_dicts()[0]
+    assert f"{shown['ratio']:.3f}" == "1.000", "rounded twice"
+    assert (shown["least"], shown["most"], shown["span"]) == ("1.001", "1.001", "[1.001, 1.001]")
+    assert printed_as(row, inverse=True)["inverse_least"] == f"{1 / ratio:.3f}"
+    matrix = files("benchback.report") / "assets" / "matrix.js"
+    assert "toFixed" not in matrix.read_text(), "the page prints what it is given"
+
+
+def test_what_was_measured_once_is_printed_as_such(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    single = replace(KNOWN, envs=ENVS[:1], models=["small"], blocks=1)
+    with build(tmp_path / "once.sqlite", single) as store:
+        print_outcome(store, as_json=False)
+    words = line(capsys.readouterr().out, "Flax NNX, split", "Times as long as Flax Linen, jit")
+    assert words == ["2.00x", "no", "verdict", "1.50x", "once", "1.66x", "once"]
 
 
 def test_prose_obeys_the_choice_of_a_model(source: Source) -> None:
     found = prose.verdicts(source, all_claims(source))
     assert set(found) == {(env, model) for env in (ALL, *ENVS) for model in (ALL, *MODELS)}
-    for model, ratio in {"small": "8.00x", "large": "4.00x"}.items():
+    for model, ratio in {"small": "8.000x", "large": "4.000x"}.items():
         assert f"PyTorch {ratio} as long" in found[ALL, model].recommendation
         assert f"PyTorch {ratio} as long" in found[ENVS[0], model].recommendation
 

@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -116,16 +117,32 @@ def test_the_first_call_of_a_turn_and_the_warm_up_are_not_counted() -> None:
     assert run_turns(record)["steady"] == {1: 0.2, 2: 0.3, 3: 9.0}, "one long call has none to spare"
 
 
+def test_waiting_for_a_processor_that_others_have_is_not_counted() -> None:
+    record = relay_record([0.1, 0.4, 0.2])
+    waited_s = [*[0.0] * len(WARM_S), 0.0, 0.2, 0.0]
+    shared = replace(record, samples={**record.samples, "waited_s": waited_s, "update_s": record.samples["total_s"]})
+    assert run_turns(record)["steady"] == {1: pytest.approx(0.3)}
+    assert run_turns(shared)["steady"] == run_turns(shared)["update"] == {1: pytest.approx(0.2)}
+    assert run_metrics(shared)["total"] == run_metrics(record)["total"], "a training waits as long"
+
+
 def test_a_turn_gives_the_time_of_an_iteration() -> None:
     assert run_turns(relay_record([9.0, 0.4], per_call=4))["steady"] == {1: pytest.approx(0.1)}
 
 
 def test_a_whole_training_is_predicted_from_its_start_and_its_turns() -> None:
-    found = run_metrics(relay_record([9.0, 0.2], [9.0, 0.2], [9.0, 0.8], per_call=2, calls=100))
+    found = run_metrics(relay_record([9.0, 0.2], [9.0, 0.2], [9.0, 0.5], per_call=2, calls=100))
     assert found["steady"] == pytest.approx(0.1)
     assert found["cold_start"] == 10.0
     # The first call is in the cold start; two more are warm-up, and 97 calls of the mean length follow.
-    assert found["total"] == pytest.approx(10.0 + 0.3 + 0.2 + 97 * 0.4)
+    assert found["total"] == pytest.approx(10.0 + 0.3 + 0.2 + 97 * 0.3)
+
+
+def test_what_happens_once_in_a_training_is_predicted_once() -> None:
+    usual = [[9.0, 0.2, 0.2]] * 10
+    once, often = (run_metrics(relay_record(*usual, *[[9.0, 0.2, 1.2]] * times))["total"] for times in (1, 3))
+    assert once == pytest.approx(10.0 + 0.3 + 0.2 + 97 * 0.2 + 1.0)
+    assert often == pytest.approx(10.0 + 0.3 + 0.2 + 97 * (23 * 0.2 + 3 * 1.2) / 26)
 
 
 def test_a_process_that_found_compiled_programs_has_no_cold_start() -> None:

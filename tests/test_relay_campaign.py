@@ -22,6 +22,9 @@ from relay_double import Fault, give, log
 from test_campaign import attempts, table
 from test_process import SOON_S, is_gone
 
+from benchback.analysis.claims import claims_of
+from benchback.analysis.export import export
+from benchback.analysis.reader import read
 from benchback.errors import InputError
 from benchback.measure import coordinator
 from benchback.measure.coordinator import open_campaign
@@ -269,10 +272,10 @@ def test_a_store_keeps_its_protocol(path: Path) -> None:
 
 
 class Simulated:
-    """Relays whose blocks take 10 s on a clock of their own; one group is less certain than the other."""
+    """Relays whose blocks take 10 s on a clock of their own, the first one more; one group is less certain."""
 
-    def __init__(self) -> None:
-        self.now_s = 0.0
+    def __init__(self, first_s: float = 10.0) -> None:
+        self.now_s, self.next_s = 0.0, first_s
         self.ran: list[str] = []
 
     def clock(self) -> float:
@@ -280,12 +283,13 @@ class Simulated:
 
     def launch(self, relay: Relay) -> dict[str, Ended]:
         cells, seed = relay.cells, relay.seed
-        self.now_s += 10.0
+        took_s, self.next_s = self.next_s, 10.0
+        self.now_s += took_s
         self.ran.append(cells[0].group)
         spread = 0.05 if cells[0].run["gamma"] == 0.9 else 0.02
         noise = [random.Random(f"{cell.id} {seed}").gauss(0, spread) for cell in cells]
         return {
-            cell.id: told(cell, 0.01 * (1 + x), 10.0 / len(cells), seed) for cell, x in zip(cells, noise, strict=True)
+            cell.id: told(cell, 0.01 * (1 + x), took_s / len(cells), seed) for cell, x in zip(cells, noise, strict=True)
         }
 
 
@@ -332,6 +336,47 @@ def test_a_budget_that_is_too_small_for_the_schedule_is_kept_too(path: Path) -> 
         assert store.progress().open == 0
 
 
+def test_a_first_block_that_compiles_for_all_does_not_end_a_campaign(path: Path) -> None:
+    chosen = study(("linen", "nnx"), (0.9,), aa=False, protocol="relay", keep_caches=True, precision=0.001)
+    simulated = Simulated(first_s=100.0)
+    doing = replace(hooks(simulated.launch), clock=simulated.clock)
+    assert work(path, doing, replace(chosen, budget_s=190.0))
+    assert len(simulated.ran) == 8, "another like the first would not have fitted; later ones are shorter"
+
+
 def test_without_a_budget_every_group_goes_on_until_it_is_precise(path: Path) -> None:
     simulated = budgeted(path, None, max_blocks=5)
     assert set(Counter(simulated.ran).values()) == {5}
+
+
+def waiting(relay: Relay) -> dict[str, Ended]:
+    """A relay in which every call waits for a processor, each for another while."""
+    made = {}
+    for id, ended in modelled(relay).items():
+        record = ended.messages[0]["record"]
+        waits = [random.Random(f"{id} {relay.seed} {i}").random() for i in range(len(record["samples"]["total_s"]))]
+        total_s = [x + wait for x, wait in zip(record["samples"]["total_s"], waits, strict=True)]
+        record = {**record, "samples": record["samples"] | {"total_s": total_s, "waited_s": waits}}
+        made[id] = replace(ended, messages=[{"kind": "record", "record": record}])
+    return made
+
+
+def test_every_claim_can_be_recomputed_from_the_export_by_the_script_of_the_docs(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    assert work(path, hooks(waiting), study(gammas=(0.9, 0.99), min_blocks=3, max_blocks=3, protocol="relay"))
+    with open_store(path, readonly=True) as store:
+        source, _ = read(store), export(store, tmp_path / "out", "parquet")
+    claims = claims_of({cell.proof: "pass" for cell in source.cells.values()}, source.groups, "steady")
+    reference = claims[0].reference
+    page = (Path(__file__).parents[1] / "docs" / "reading-the-report.md").read_text()
+    script = page.partition("## Recompute a claim")[2].partition("```python\n")[2].partition("```")[0]
+    exec(script.replace("DIR", str(tmp_path / "out")).replace("linen/jit/phase", reference), {})
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    found = {name: [float(x) for x in numbers] for name, *numbers in lines}
+    assert {claim.variant for claim in claims if not claim.subject.twin} <= found.keys()
+    for claim in claims:
+        if not claim.subject.twin:
+            row = claim.overall
+            assert found[claim.variant] == pytest.approx([row.ratio, row.low, row.high])
+            assert 1.0 < (row.ratio or 0.0) < 1.1, "waits of up to a second are not in it"

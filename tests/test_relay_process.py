@@ -294,7 +294,7 @@ def pinned(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """Who was pinned to which lane, in order, on a machine with two."""
     found: list[tuple[int, int]] = []
     monkeypatch.setattr(relays.machine, "lanes", lambda count: 2)
-    monkeypatch.setattr(relays.machine, "pin", lambda pid, count, lane=0: found.append((pid, lane)))
+    monkeypatch.setattr(relays.machine, "pin", lambda pid, count, lane=0, busy=None: found.append((pid, lane)))
     return found
 
 

@@ -20,7 +20,8 @@ from benchback.training.run import Run
 
 SEED = 7
 WARM, ROUNDS = 3, 3
-MEASURED = {"total_s", "compiles", "host_syncs", "transfers", "rss_bytes", "round", "position", "iteration"}
+MEASURED = {"total_s", "cpu_s", "waited_s", "compiles", "host_syncs", "transfers", "rss_bytes"}
+MEASURED |= {"round", "position", "iteration"}
 """Samples that are not metrics of training."""
 
 
@@ -56,6 +57,7 @@ def test_all_start_from_the_same_weights_and_learn_the_same(records: dict[str, R
 def test_resting_runners_use_no_processor_and_nothing_is_compiled_in_a_turn(records: dict[str, Record]) -> None:
     for record in records.values():
         assert record.ledger["resting_cpu_share"] < 0.05
+        assert record.ledger["waiting_share"] >= 0
         assert record.ledger["compiles_in_turns"] == 0
         assert record.ledger["compiles"] > 0
         assert record.ledger["protocol"] == "relay"
@@ -65,6 +67,8 @@ def test_turns_are_recorded_and_compared(records: dict[str, Record]) -> None:
     for record in records.values():
         assert set(run_turns(record)["steady"]) == set(range(1, ROUNDS + 1))
         assert record.samples["round"][: WARM + 1] == [0, 0, 0, 1]
+        assert len(record.samples["waited_s"]) == len(record.samples["cpu_s"]) == len(record.samples["total_s"])
+        assert 0 < sum(record.samples["cpu_s"][1:]) < 1.5 * sum(record.samples["total_s"][1:])
         found = run_metrics(record)
         assert isinstance(found["total"], float)
         assert found["total"] > found["cold_start"] > 0  # pyright: ignore[reportOperatorIssue]

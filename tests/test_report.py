@@ -130,7 +130,7 @@ def test_break_even_is_where_the_lines_cross(tables: dict[str, pl.DataFrame]) ->
 
 def test_the_verdict_says_who_by_how_much_and_on_what_it_depends(source: Source) -> None:
     found = prose.verdict(source, all_claims(source))
-    assert found.recommendation.startswith("Use Flax Linen: it is faster than every other; Flax NNX takes 1.03x")
+    assert found.recommendation.startswith("Use Flax Linen: it is faster than every other; Flax NNX takes 1.028x")
     assert "1 of 4 cells are left out, in which Haiku has no result." in found.recommendation
     asynchronous, _ = found.settings
     nnx = next(text for text in asynchronous.comparisons if text.startswith("Flax NNX"))
@@ -296,8 +296,7 @@ def test_one_block_gives_ratios_without_intervals(tmp_path: Path) -> None:
         source = read(store)
         found = prose.verdict(source, all_claims(source))
         text = found.settings[0].comparisons[0]
-        assert "cannot be compared" in text
-        assert "two complete blocks" in text
+        assert "without a verdict: one block gives a ratio without an interval" in text
         assert found.recommendation.startswith("No recommendation")
         render(store, tmp_path / "out", images=False)
 

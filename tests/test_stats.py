@@ -180,10 +180,17 @@ def test_a_claim_keeps_the_cells_it_cannot_use() -> None:
     assert [(row.name, row.reason) for row in pooled.overall.left_out] == [("c", NoVerdict.ONE_BLOCK)]
     assert pooled.cells[0].p_holm == pytest.approx(2 * (pooled.cells[0].p or 0))
     assert pooled.cells[2].p_holm is None
-    assert stats.pool("none", rows[2:]).overall.reason is NoVerdict.NO_CELL
+    assert stats.pool("none", [*rows[2:], *rows[2:]]).overall.reason is NoVerdict.NO_CELL
     assert stats.pool("none", rows, {"c"}).overall.reason is NoVerdict.NO_COMMON_CELL
     one = stats.pool("one", rows, {"b"}).overall
     assert (one.cells, one.n, [row.name for row in one.left_out]) == (1, 3, ["a", "c"])
+
+
+def test_a_single_cell_with_one_block_is_a_ratio_without_an_interval() -> None:
+    row = stats.compare("c", [1.1, CRASHED, CRASHED], [1.0, 1.0, 1.0])
+    once = stats.pool("alone", [row]).overall
+    assert (once.name, once.ratio, once.low, once.verdict) == ("alone", pytest.approx(1.1), None, None)
+    assert once.reason is NoVerdict.ONE_BLOCK
 
 
 def test_two_independent_samples_agree_with_scipy() -> None:

@@ -13,7 +13,7 @@ from benchback.analysis.claims import ALL, Claim, claims_from, claims_of, parts_
 from benchback.analysis.groups import Group, model_of
 from benchback.analysis.source import Source
 from benchback.analysis.table import frame, keys
-from benchback.analysis.wording import comparison_columns, comparison_text, setting_text, verdict_text
+from benchback.analysis.wording import comparison_columns, comparison_text, printed, setting_text, verdict_text
 from benchback.measure.metrics import METRICS
 from benchback.measure.record import Cell
 
@@ -62,7 +62,7 @@ def _pair_rows(
         for claim in claims_from(found, part, metric):
             if claim.variant in others and (claim.ratio is not None or claim.along):
                 row = claim_row(replace(claim, env=env, model=model))
-                yield row | _pair(claim.subject, second)
+                yield row | printed(claim.overall, claim.along, inverse=True) | _pair(claim.subject, second)
 
 
 def _pair(first: Cell, second: Cell) -> dict[str, str]:

@@ -12,10 +12,9 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 from benchback import stats
-from benchback.measure.metrics import run_turns
+from benchback.measure.metrics import counted_calls, mean_call, run_turns, running_share
 from benchback.measure.record import Cell, Record
 from benchback.stats.relay import FEWEST_ROUNDS
 
@@ -155,15 +154,14 @@ def timing_of(record: Record) -> Timing | None:
         record.ledger["iterations_per_call"],
         record.memory["peak_rss_bytes"],
         not record.ledger.get("cached_files_before", 0),
-        _disturbed(record.samples["total_s"], rounds),
+        _disturbed(record),
     )
 
 
-def _disturbed(total_s: Sequence[float | None], rounds: Sequence[float | None]) -> float:
-    """Mean over median of the calls in turns but the first of each; 1 where turns have one call."""
-    later = zip(total_s[1:], pairwise(rounds), strict=True)
-    counted = [x for x, (before, place) in later if x is not None and place and before == place]
-    return statistics.fmean(counted) / statistics.median(counted) if counted else 1.0
+def _disturbed(record: Record) -> float:
+    """Mean of the counted calls of all turns, waiting for a processor included, over their median without it."""
+    counted = [x for calls in counted_calls(record, "total_s", running_share(record)).values() for x in calls]
+    return mean_call(record).iteration_s / statistics.median(counted)
 
 
 def forecasts(measured: Sequence[Measured], seeds: int) -> list[Forecast]:

@@ -66,18 +66,37 @@ def ratio_text(ratio: float, low: float | None, high: float | None, widest: floa
 
     `1.4x [?]` where the interval, end over end, is wider than `widest`.
     """
-    if low is None or high is None:
-        return f"{ratio:.3g}x"
-    if high > widest * low:
+    if low is not None and high is not None and high > widest * low:
         return f"{ratio:.2g}x [?]"
-    decimals = min(max(-math.floor(math.log10(max(high - low, 1e-9))), 2), 3)
-    return f"{ratio:.{decimals}f}x [{low:.{decimals}f}, {high:.{decimals}f}]"
+    return f"{number_text(ratio, low, high)}x {interval_text(low, high)}".rstrip()
+
+
+def number_text(ratio: float, low: float | None, high: float | None) -> str:
+    """`1.02`: with as many decimals as its interval deserves, two or three."""
+    return f"{ratio:.{_decimals(low, high)}f}"
+
+
+def interval_text(low: float | None, high: float | None) -> str:
+    """`[1.01, 1.03]`; empty where there is none."""
+    if low is None or high is None:
+        return ""
+    return f"[{low:.{_decimals(low, high)}f}, {high:.{_decimals(low, high)}f}]"
+
+
+def _decimals(low: float | None, high: float | None) -> int:
+    if low is None or high is None:
+        return 2
+    return min(max(-math.floor(math.log10(max(high - low, 1e-9))), 2), 3)
 
 
 def range_text(found: Range) -> str:
     """`1.30x (large) to 8.50x (small)`, the smaller ratio first."""
-    ends = [(found.lowest.comparison.ratio, found.lowest.value), (found.highest.comparison.ratio, found.highest.value)]
-    return " to ".join(f"{ratio:.2f}x ({value})" for ratio, value in ends)
+    return " to ".join(f"{times_text(point.comparison)} ({point.value})" for point in (found.lowest, found.highest))
+
+
+def times_text(row: Comparison) -> str:
+    """`1.02x`, with the digits that it has everywhere; a dash where there is no ratio."""
+    return "-" if row.ratio is None else f"{number_text(row.ratio, row.low, row.high)}x"
 
 
 def comparison_text(row: Comparison, along: Range | None = None) -> str:
@@ -98,7 +117,7 @@ def verdict_text(row: Comparison) -> str:
 
 def percent(share: float) -> str:
     """`1.3 %`, `25 %`: two digits, rounded up, as a bound must be."""
-    decimals = max(0, 1 - math.floor(math.log10(max(100 * share, 0.01))))
+    decimals = max(0, 1 - math.floor(math.log10(max(100 * share, 0.1))))
     return f"{math.ceil(round(100 * share * 10**decimals, 6)) / 10**decimals:.{decimals}f} %"
 
 
@@ -248,7 +267,28 @@ def comparison_columns(row: Comparison, along: Range | None = None) -> dict[str,
         "detectable": row.mde,
         "text": comparison_text(row, along),
         "reason": remarks_text(row),
+        **printed(row, along),
     }
+
+
+def printed(row: Comparison, along: Range | None = None, inverse: bool = False) -> dict[str, str]:
+    """A ratio as tables of the page print it: its lower and upper end, which are the same of one number, its interval.
+
+    With `inverse`, that of the other variant to this one. The digits are rounded here: the page, whose numbers are
+    rounded for it, would round them a second time.
+    """
+    rows = [row, row] if along is None else [along.lowest.comparison, along.highest.comparison]
+    found = [(x.ratio, x.low, x.high) for x in rows]
+    if inverse:
+        found = [(_over(ratio), _over(high), _over(low)) for ratio, low, high in reversed(found)]
+    least, most = ("" if ratio is None else number_text(ratio, low, high) for ratio, low, high in found)
+    span = "" if along or least == "" else interval_text(*found[0][1:])
+    names = ("inverse_least", "inverse_most", "inverse_span") if inverse else ("least", "most", "span")
+    return dict(zip(names, (least, most, span), strict=True))
+
+
+def _over(value: float | None) -> float | None:
+    return None if value is None else 1 / value
 
 
 def remarks_text(row: Comparison) -> str:

@@ -4,6 +4,7 @@ Tables fit 80 columns. Ratios say how many times as long, here as everywhere.
 """
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -27,6 +28,7 @@ from benchback.analysis.wording import (
     range_record,
     ratio_text,
     setting_text,
+    times_text,
     variant_name,
     verdict_text,
 )
@@ -147,7 +149,7 @@ def print_table(title: str, made: Table) -> None:
 
 def narrow_table(*columns: str) -> Table:
     """A plain table of 80 columns; names wrap between words, numbers do not."""
-    made = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    made = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, pad_edge=False)
     for place, column in enumerate(columns):
         last = column == "parity"
         made.add_column(column, no_wrap=not (place == 0 or last), justify="left" if place < 1 or last else "right")
@@ -157,18 +159,20 @@ def narrow_table(*columns: str) -> Table:
 def times(claim: Claim) -> str:
     """`1.02x [1.01, 1.03]`, `1.30x to 8.50x`, or a dash where there is no ratio."""
     if claim.along is not None:
-        ends = claim.along.lowest.comparison.ratio or 0.0, claim.along.highest.comparison.ratio or 0.0
-        return f"{ends[0]:.2f}x to {ends[1]:.2f}x"
+        return " to ".join(times_text(point.comparison) for point in (claim.along.lowest, claim.along.highest))
     row = claim.overall
     return "-" if row.ratio is None else ratio_text(row.ratio, row.low, row.high)
 
 
 def brief(claim: Claim) -> str:
-    """`1.02x`, `1.30-8.50x`, or a dash where there is no ratio."""
+    """`1.02x ±2%`, `1.02x once` of one block, `1.30-8.50x`, or a dash where there is no ratio."""
     if claim.along is not None:
         ends = claim.along.lowest.comparison.ratio or 0.0, claim.along.highest.comparison.ratio or 0.0
         return f"{ends[0]:.2f}-{ends[1]:.2f}x"
-    return number(claim.ratio, ".2f") + ("x" if claim.ratio is not None else "")
+    row = claim.overall
+    if row.ratio is None:
+        return "-"
+    return f"{row.ratio:.2f}x " + ("once" if row.half_width is None else f"±{math.ceil(100 * row.half_width)}%")
 
 
 def number(value: float | None, format: str) -> str:

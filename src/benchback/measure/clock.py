@@ -38,6 +38,8 @@ class Tape:
     """One value per call, in seconds, bytes and counts."""
 
     total_s: list[float] = field(default_factory=list)
+    cpu_s: list[float] = field(default_factory=list)
+    """Processor time of the process, all its threads."""
     rollout_s: list[float] = field(default_factory=list)
     update_s: list[float] = field(default_factory=list)
     compiles: list[int] = field(default_factory=list)
@@ -92,7 +94,7 @@ def record_calls(
 
 def _timed_sync(agent: Agent, backend: Backend, tape: Tape, metrics: list[Any]) -> Callable[[Any, bool, bool], Any]:
     def step(state: Any, first: bool, last: bool) -> Any:
-        started = time.perf_counter()
+        started, started_cpu = time.perf_counter(), time.process_time()
         if agent.iterate is not None:
             state, found = agent.iterate(state)
         else:
@@ -102,6 +104,7 @@ def _timed_sync(agent: Agent, backend: Backend, tape: Tape, metrics: list[Any]) 
             state, found = agent.update(state, batch)
         backend.block(found)
         tape.total_s.append(time.perf_counter() - started)
+        tape.cpu_s.append(time.process_time() - started_cpu)
         if agent.iterate is None:
             tape.update_s.append(tape.total_s[-1] - tape.rollout_s[-1])
         metrics.append(found)
@@ -112,14 +115,16 @@ def _timed_sync(agent: Agent, backend: Backend, tape: Tape, metrics: list[Any]) 
 
 def _timed_async(agent: Agent, backend: Backend, tape: Tape, metrics: list[Any]) -> Callable[[Any, bool, bool], Any]:
     waits: list[Callable[[], None] | None] = []
-    ended = [time.perf_counter()]
+    ended, cpu = [time.perf_counter()], [time.process_time()]
 
     def observe_oldest() -> None:
         wait = waits.pop(0)
         if wait is not None:
             wait()
         ended.append(time.perf_counter())
+        cpu.append(time.process_time())
         tape.total_s.append(ended[-1] - ended[-2])
+        tape.cpu_s.append(cpu[-1] - cpu[-2])
 
     def step(state: Any, first: bool, last: bool) -> Any:
         state, found = advance(agent, state)
@@ -153,13 +158,31 @@ def _reading_s(backend: Backend, metrics: Any) -> float:
     return time.perf_counter() - started - (queueing_s() - queued_s)
 
 
-def queueing_s() -> float:
-    """Seconds that this thread has been ready to run without a processor; 0 where the system does not tell."""
+def queueing_s(thread: Path = Path("/proc/thread-self")) -> float:
+    """Seconds that a thread has been ready to run without a processor; 0 where the system does not tell."""
     try:
         # Linux, see its Documentation/scheduler/sched-stats: time running, time waiting for a processor, time slices.
-        return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
+        return int((thread / "schedstat").read_text().split()[1]) / 1e9
     except (OSError, IndexError):
         return 0.0
+
+
+def all_queueing_s() -> float:
+    """The same of all threads of this process together; takes a tenth of a millisecond."""
+    tasks = Path("/proc/self/task")
+    return sum(map(queueing_s, tasks.iterdir())) if tasks.exists() else 0.0
+
+
+def waited_s(tape: Tape, queued_s: float) -> list[float]:
+    """Seconds of each call in which a process with one processor waited for it because others had it.
+
+    That is the time in which none of its threads ran, as far as they were queueing, for `queued_s` in all calls: a
+    process that sleeps does not run either. Of several threads that queue at a time, only one could have run.
+    """
+    without_s = [max(0.0, total - busy) for total, busy in zip(tape.total_s, tape.cpu_s, strict=True)]
+    # Threads that have ended take what they queued with them.
+    share = min(1.0, max(0.0, queued_s) / sum(without_s)) if any(without_s) else 0.0
+    return [share * x for x in without_s]
 
 
 def sparingly(look: Callable[[], Any]) -> Callable[[], Any]:

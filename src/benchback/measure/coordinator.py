@@ -219,7 +219,7 @@ class Coordinator:
         if not leases or math.isinf(self.deadline):
             return 0.0
         cells = [self.cells[lease.slot.cell] for lease in leases]
-        known = block_seconds(self.store, self.stratum).get(cells[0].group)
+        known = block_seconds(self.store, self.study, self.stratum).get(cells[0].group)
         if known is None and cells[0].group in self.study.last:
             return sum(relay_seconds(cell, self.study, len(cells), leases[0].slot.block) for cell in cells)
         return known or 0.0

@@ -165,11 +165,12 @@ def slowdown(threads: int) -> float:
     return max(1.0, (waiting + threads) / len(allowed_processors()))
 
 
-def processors(count: int, lane: int = 0) -> tuple[int, ...]:
+def processors(count: int, lane: int = 0, busy: Mapping[int, float] | None = None) -> tuple[int, ...]:
     """The processors that workers of `count` threads are pinned to: the last ones, on separate cores if possible.
 
-    The first processor is avoided because systems tend to run their own tasks on it. Workers of other lanes, of which
-    there are `lanes(count)`, share no processor with those.
+    The first processor is avoided because systems tend to run their own tasks on it, and those that are clearly busier
+    than others, where `busy` says so. Workers of other lanes, of which there are `lanes(count)`, share no processor
+    with those.
     """
     allowed = allowed_processors()
     if count > len(allowed):
@@ -179,7 +180,17 @@ def processors(count: int, lane: int = 0) -> tuple[int, ...]:
         core = _text(SYS / f"devices/system/cpu/cpu{number}/topology/thread_siblings_list") or str(number)
         (siblings if core in cores else first_of_core).append(number)
         cores.add(core)
-    return tuple(sorted((first_of_core + siblings)[lane * count :][:count]))
+    free_first = sorted(first_of_core + siblings, key=lambda number: round(2 * (busy or {}).get(number, 0.0)))
+    return tuple(sorted(free_first[lane * count :][:count]))
+
+
+def busy_shares(look_s: float = 0.1) -> dict[int, float]:
+    """Share of the next moment in which each processor is busy; to be called while workers rest."""
+    before = _each_processor_s()
+    time.sleep(look_s)
+    after = _each_processor_s()
+    changes = {number: (busy - before[number][0], all_ - before[number][1]) for number, (busy, all_) in after.items()}
+    return {number: busy_s / all_s for number, (busy_s, all_s) in changes.items() if all_s > 0}
 
 
 def lanes(count: int) -> int:
@@ -187,14 +198,14 @@ def lanes(count: int) -> int:
     return len(allowed_processors()) // count
 
 
-def pin(pid: int, count: int, lane: int = 0) -> tuple[int, ...]:
-    """Pin all threads of a process to `processors(count, lane)`; returns these.
+def pin(pid: int, count: int, lane: int = 0, busy: Mapping[int, float] | None = None) -> tuple[int, ...]:
+    """Pin all threads of a process to `processors(count, lane, busy)`; returns these.
 
     Returns none if the system cannot or the process has ended.
     """
     if not hasattr(os, "sched_setaffinity"):
         return ()
-    chosen = processors(count, lane)
+    chosen = processors(count, lane, busy)
     try:
         for thread in psutil.Process(pid).threads():
             with suppress(ProcessLookupError):  # a thread that has ended meanwhile
@@ -239,6 +250,17 @@ def _processor_seconds() -> dict[str, float]:
     user, nice, system, idle, wait, irq, soft, steal = (int(x) / os.sysconf("SC_CLK_TCK") for x in first[1:9])
     busy = user + nice + system + irq + soft
     return {"cpu_s": busy + idle + wait + steal, "busy_s": busy, "steal_s": steal}
+
+
+def _each_processor_s() -> dict[int, tuple[float, float]]:
+    """Processor -> seconds since boot in which it was busy, and all; empty where the system does not tell."""
+    found = {}
+    for line in (_text(PROC / "stat") or "").splitlines():
+        name, *counts = line.split()
+        if name.startswith("cpu") and name[3:].isdigit() and len(counts) >= 8:
+            ticks = [int(x) for x in counts[:8]]
+            found[int(name[3:])] = float(sum(ticks) - ticks[3] - ticks[4]), float(sum(ticks))
+    return found
 
 
 def _throttling() -> dict[str, float]:

@@ -120,11 +120,16 @@ def supervise(
 
 @contextlib.contextmanager
 def isolated(
-    command: Sequence[str], variables: dict[str, str], processors: int | None = None, lane: int = 0
+    command: Sequence[str],
+    variables: dict[str, str],
+    processors: int | None = None,
+    lane: int = 0,
+    busy: Mapping[int, float] | None = None,
 ) -> Iterator["Listener"]:
     """A process in a group of its own with its Listener; no process it started survives the context.
 
-    Where several are open at once, they must be closed in reverse order. For `lane` see `machine.processors`.
+    Where several are open at once, they must be closed in reverse order. For `lane` and `busy` see
+    `machine.processors`.
     """
     adopt_orphans()
     known = {child.pid for child in psutil.Process().children()}
@@ -133,7 +138,7 @@ def isolated(
     try:
         with guarded(process):
             if processors:
-                machine.pin(process.pid, processors, lane)
+                machine.pin(process.pid, processors, lane, busy)
             yield listener
     finally:
         end_strays(known)

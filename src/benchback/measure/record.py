@@ -169,8 +169,9 @@ class Record:
     """The measurements of a worker: every sample, nothing summarised."""
 
     samples: Mapping[str, list[float | None]]
-    """One value per call of the program: total_s, rollout_s, update_s (sync only), compiles, host_syncs, transfers,
-    rss_bytes, and the metrics of training such as episode_return. None where a value does not exist."""
+    """One value per call of the program: total_s, cpu_s, waited_s (for a processor that others had; of one thread),
+    rollout_s, update_s (sync only), compiles, host_syncs, transfers, rss_bytes, and the metrics of training such as
+    episode_return. None where a value does not exist."""
     marks: Mapping[str, float]
     """Seconds since the process was started: imported, built, initialised, first_call, finished."""
     ledger: Mapping[str, Any]

@@ -161,6 +161,8 @@ class Legs:
     """Rounds run so far, in all legs."""
     runners: dict[str, Runner] = field(default_factory=dict)
     ended: dict[str, Ended] = field(default_factory=dict)
+    busy: Mapping[int, float] = field(default_factory=machine.busy_shares)
+    """How busy others keep each processor when the relay begins; all its processes avoid the same ones."""
 
     def run(self, legs: Sequence[Sequence[Cell]]) -> dict[str, Ended]:
         """How each cell ended, with its record."""
@@ -207,7 +209,7 @@ class Legs:
 
     def settle(self, runner: Runner) -> None:
         """Pin a runner that was started in a lane of its own where all take their turns, and time its calls there."""
-        machine.pin(runner.listener.process.pid, runner.cell.threads)
+        machine.pin(runner.listener.process.pid, runner.cell.threads, busy=self.busy)
         if runner.call_s < LONG_S:
             request = {"do": "turn", "calls": FEWEST_CALLS, "round": 0, "position": 0}
             seconds = self.ask(runner, request, self.limit_s(runner))["seconds"]
@@ -223,7 +225,7 @@ class Legs:
         self.check_memory()
         relay.show(f"{cell.name} starts")
         first = not self.runners
-        listener = stack.enter_context(_process(relay, cell, lane))
+        listener = stack.enter_context(_process(relay, cell, lane, self.busy))
         runner = self.runners[cell.id] = Runner(cell, listener, 1, 0.0, 0.0, time.monotonic())
         job = Job(cell, relay.seed, runner.asked_s, os.getpid())
         request = {"do": "start", "job": job.to_dict(), "weights": str(weights), "writes": first}
@@ -302,7 +304,7 @@ class Legs:
 
 
 @contextmanager
-def _process(relay: Relay, cell: Cell, lane: int) -> Iterator[Listener]:
+def _process(relay: Relay, cell: Cell, lane: int, busy: Mapping[int, float]) -> Iterator[Listener]:
     with ExitStack() as stack:
         caches = relay.caches_of(cell)
         if caches is None:
@@ -311,7 +313,7 @@ def _process(relay: Relay, cell: Cell, lane: int) -> Iterator[Listener]:
         caches.mkdir(parents=True, exist_ok=True)
         variables = machine.variables(cell.threads, caches, cell.device)
         command = relay.commands.get(cell.id, relay.command)
-        yield stack.enter_context(isolated(command, variables, cell.threads, lane))
+        yield stack.enter_context(isolated(command, variables, cell.threads, lane, busy))
 
 
 def warm_iterations(cells: Sequence[Cell]) -> tuple[int, int]:

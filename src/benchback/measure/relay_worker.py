@@ -11,7 +11,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -118,8 +118,16 @@ class Runner:
         found = self.training.record()
         share = self.resting_cpu_s / self.resting_s if self.resting_s else 0.0
         ledger = self.ledger | {"resting_cpu_share": round(share, 4), "compiles": found.ledger["compiles"]}
+        if "waited_s" in found.samples:
+            waited_s, turns_s = (in_turns_s(found.samples, name) for name in ("waited_s", "total_s"))
+            ledger["waiting_share"] = round(waited_s / turns_s, 4) if turns_s else 0.0
         ledger["compiles_in_turns"] = found.ledger["compiles"] - self.ledger["compiles"]
         return Record(found.samples, found.marks, ledger, found.memory)
+
+
+def in_turns_s(samples: Mapping[str, Sequence[float | None]], name: str) -> float:
+    """Seconds of this kind in all turns, the warm-up not included."""
+    return sum(x for x, place in zip(samples[name], samples["round"], strict=True) if x and place)
 
 
 def digest_of(arrays: Mapping[str, Any]) -> str:

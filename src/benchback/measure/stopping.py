@@ -8,6 +8,7 @@ from itertools import combinations
 
 from benchback import stats
 from benchback.measure import plan
+from benchback.measure.cost import relay_seconds
 from benchback.measure.metrics import Timed, comparable, ratio
 from benchback.measure.record import Cell, Slot
 from benchback.measure.results import block_times
@@ -67,7 +68,7 @@ def extend_groups(
     }
     found = [group for group in open_groups(store, study.precision, stratum) if room[group.group] > 0]
     if left_s is not None:
-        spent_s = block_seconds(store, stratum)
+        spent_s = block_seconds(store, study, stratum)
         fitting = [x for x in found if spent_s.get(x.group, 0.0) * room[x.group] <= left_s]
         found = sorted(fitting, key=lambda x: -x.half_width)[:1]
     added: list[Slot] = []
@@ -124,8 +125,12 @@ def half_width(log_ratios: Sequence[float]) -> float:
     return math.log(high / low) / 2
 
 
-def block_seconds(store: Store, stratum: int) -> dict[str, float]:
-    """Group -> seconds that its longest block took; not counting the first, which may have compiled for all."""
+def block_seconds(store: Store, study: Study, stratum: int) -> dict[str, float]:
+    """Group -> seconds that another of its blocks takes: as long as its longest, not counting the first.
+
+    That one may have compiled for all: where there is no other yet, it counts as far as the model says that later
+    ones take as long.
+    """
     cells = store.cells()
     blocks: dict[tuple[str, int], float] = {}
     slots = {slot.id: slot for slot in store.slots() if slot.stratum == stratum}
@@ -137,4 +142,16 @@ def block_seconds(store: Store, stratum: int) -> dict[str, float]:
     found: dict[str, dict[int, float]] = {}
     for (group, block), seconds in blocks.items():
         found.setdefault(group, {})[block] = seconds
-    return {group: max([s for block, s in x.items() if block] or x.values()) for group, x in found.items()}
+    members = {group: [cell for cell in cells.values() if cell.group == group] for group in found}
+    return {
+        group: max([s for block, s in x.items() if block] or [_later_share(members[group], study) * max(x.values())])
+        for group, x in found.items()
+    }
+
+
+def _later_share(cells: Sequence[Cell], study: Study) -> float:
+    """Seconds of a later block relative to the first: less where programs are kept."""
+    if not (study.relays and study.keep_caches):
+        return 1.0
+    first_s, later_s = (sum(relay_seconds(cell, study, len(cells), block) for cell in cells) for block in (0, 1))
+    return later_s / first_s

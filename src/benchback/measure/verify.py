@@ -20,7 +20,7 @@ COMPARED = frozenset({
     "cached_files_after", "host_syncs_per_call", "transfers_per_call", "iterations_per_call",
     "config", "forward_flops", "network_evaluations", "final_value_rows",
     "host_env", "env_transfers_per_call", "env_bytes_per_call", "env_share",
-    "resting_cpu_share", "compiles_in_turns", "group",
+    "resting_cpu_share", "waiting_share", "compiles_in_turns", "group",
 })
 # fmt: on
 """Fields of a ledger in which compared runs may differ: the axes of comparison and fields derived from them."""

@@ -121,15 +121,19 @@ class Training:
                 self.mark("first_call")
                 self.crossed.append(crossings(self.env))
 
+        queued_s = clock.all_queueing_s()
         self.state, tape, metrics = clock.record_calls(
             self.agent, self.backend, self.state, calls, self.job.cell.timing, first_done
         )
         self.mark("finished")
+        queued_s = clock.all_queueing_s() - queued_s
         try:
             clock.check_finished(self.backend, metrics[-1], tape)
         except clock.Unsynchronised as late:
             self.late.append(late)
         found = asdict(tape) | per_call([self.program.per_agent(each) for each in self.backend.fetch(metrics)])
+        if self.job.cell.threads == 1:
+            found["waited_s"] = clock.waited_s(tape, queued_s)
         found |= {name: [place] * calls for name, place in places.items()}
         for name, values in found.items():
             self.samples.setdefault(name, []).extend(values)

@@ -24,6 +24,7 @@ from benchback.analysis.wording import (
     remarks_text,
     setting_text,
     short_names,
+    times_text,
     variant_name,
 )
 from benchback.measure.record import Cell
@@ -219,7 +220,7 @@ def _times(claim: Claim) -> str:
     """`1.02x`, or `1.30x (large) to 8.50x (small)`."""
     if claim.along is not None:
         return range_text(claim.along)
-    return f"{claim.ratio:.2f}x" if claim.ratio is not None else "an unknown time"
+    return times_text(claim.overall) if claim.ratio is not None else "an unknown time"
 
 
 def _listed(names: Sequence[str]) -> str:

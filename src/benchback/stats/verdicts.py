@@ -179,8 +179,11 @@ def pool(
 
     Only the cells named in `among` are combined, all by default, and of those only the ones with two complete blocks.
     Variants that are set side by side need the same cells: averaged over cells of its own, a variant whose slow cells
-    are missing would look fast. `overall.left_out` has the others with the reason.
+    are missing would look fast. `overall.left_out` has the others with the reason. A single cell with one block is as
+    much as is known: a ratio without an interval.
     """
+    if len(rows) == 1 and rows[0].reason is NoVerdict.ONE_BLOCK:
+        return Pooled(replace(rows[0], name=name), (rows[0],))
     used = [row for row in rows if row.estimate and (among is None or row.name in among)]
     left_out = tuple(row for row in rows if row not in used)
     if used:

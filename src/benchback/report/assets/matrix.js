@@ -4,13 +4,6 @@ const matrices = (() => {
   const TIES = new Set(["equivalent", "inconclusive"]);
   const FULL = Math.log(4);  // ratios this far from 1 have the full colour
 
-  // As many decimals as the interval deserves, like everywhere else.
-  function decimals(row) {
-    if (row.low === null || row.high === null) return 2;
-    return Math.min(Math.max(-Math.floor(Math.log10(Math.max(row.high - row.low, 1e-9))), 2), 3);
-  }
-  const ratioText = (row) => row.ratio.toFixed(decimals(row));
-
   // The share of colour of a ratio; the root lets 1.05 be seen beside 8.
   const share = (ratio) => Math.min(1, Math.sqrt(Math.abs(Math.log(ratio)) / FULL));
 
@@ -22,6 +15,7 @@ const matrices = (() => {
   const over = (value) => (value === null || value === undefined ? null : 1 / value);
   const inverted = (row) => ({ ...row, ratio: over(row.ratio), low: over(row.high), high: over(row.low),
     lowest: over(row.highest), highest: over(row.lowest),
+    least: row.inverse_least, most: row.inverse_most, span: row.inverse_span,
     verdict: { faster: "slower", slower: "faster" }[row.verdict] || row.verdict });
 
   const isKnown = (row) => row.ratio !== null || row.lowest !== null;
@@ -37,17 +31,20 @@ const matrices = (() => {
     if (widest.length === 1 && isKnown(widest[0])) return { ...widest[0], parts: single.length > 1 ? single : [] };
     const known = widest.filter(isKnown);
     if (!known.length) return { why: (widest[0] || {}).reason || "not measured", parts: single };
-    const [lowest, highest] = [Math.min(...known.map((row) => ends(row)[0])), Math.max(...known.map((row) => ends(row)[1]))];
+    const low = known.reduce((a, b) => (ends(b)[0] < ends(a)[0] ? b : a));
+    const high = known.reduce((a, b) => (ends(b)[1] > ends(a)[1] ? b : a));
     const verdicts = new Set(known.map((row) => row.verdict));
     const verdict = verdicts.size === 1 ? known[0].verdict : known.every((row) => TIES.has(row.verdict)) ? "equivalent" : "";
     const left = widest.length - known.length;
-    return { ratio: null, lowest, highest, verdict, left_out: left, parts: widest };
+    return { ratio: null, lowest: ends(low)[0], highest: ends(high)[1], least: low.least, most: high.most, verdict,
+      left_out: left, parts: widest };
   }
 
-  const interval = (row) => (row.low === null ? "" : `[${row.low.toFixed(decimals(row))}, ${row.high.toFixed(decimals(row))}]`);
-  const range = (row) => ends(row).map((x) => x.toFixed(2)).join(" to ");
+  // Numbers as they are printed everywhere: they come with the row, so that no digit is rounded twice.
+  const interval = (row) => row.span || "";
+  const range = (row) => `${row.least} to ${row.most}`;
   const told = (row) => `${row.env === "*" ? "all" : row.env}, ${row.model === "*" ? "all" : row.model}: ` +
-    (isKnown(row) ? `${row.ratio === null ? range(row) : ratioText(row)} ${interval(row)} ${row.verdict}` : row.reason);
+    (isKnown(row) ? `${row.ratio === null ? range(row) : row.least} ${interval(row)} ${row.verdict}` : row.reason);
 
   function fill(cell, found) {
     cell.title = [...(found.why ? [found.why] : found.env ? [told(found)] : []), ...found.parts.map(told)].join("\n");
@@ -56,7 +53,7 @@ const matrices = (() => {
     const [low, high] = ends(found);
     cell.style.setProperty("--tint", `linear-gradient(to right, ${colour(low)}, ${colour(high)})`);
     if (found.ratio === null) return say(cell, range(found), ALONG[found.along] || "");
-    return say(cell, ratioText(found), interval(found), TIES.has(found.verdict) ? found.said : "");
+    return say(cell, found.least, interval(found) || "once", TIES.has(found.verdict) ? found.said : "");
   }
   const ALONG = { env: "by environment", model: "by model", cell: "by cell" };
 

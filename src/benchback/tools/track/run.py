@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from benchback.measure.record import Attempt, Cell, Record, Slot
 
-PER_CALL = ("total_s", "rollout_s", "update_s", "compiles", "host_syncs", "transfers", "rss_bytes")
+PER_CALL = ("total_s", "cpu_s", "waited_s", "rollout_s", "update_s", "compiles", "host_syncs", "transfers", "rss_bytes")
 """Samples with a value for every call of the program; the others have one for every iteration."""
 Row = dict[str, int | float]
 INDEX = ("iteration", "env_steps")
