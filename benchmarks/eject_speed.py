@@ -1,6 +1,6 @@
 """Whether an ejected file is as fast as the tree: both sides resident in processes of their own, taking turns.
 
-    python benchmarks/eject_speed.py [--algorithm ppo] [--backend linen ...] [--relays 6] [--rounds 20] [--limit 2]
+    python benchmarks/eject_speed.py [--algorithm ppo] [--backend linen ...] [--relays 5] [--rounds 16] [--limit 2]
 
 As in a relay of `benchback run`, exactly one process runs at a time, the order within a round alternates, and the first
 call of a turn, with cold caches, is not counted. A call is one iteration with its metrics fetched. A relay, with two
@@ -113,8 +113,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--algorithm", default="ppo")
     parser.add_argument("--backend", nargs="+", default=list(registry.BACKENDS))
-    parser.add_argument("--relays", type=int, default=6)
-    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--relays", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=16)
     parser.add_argument("--limit", type=float, default=2.0)
     given = parser.parse_args()
     beyond = []

@@ -277,6 +277,7 @@ def check_text(case: Case, folder: Path) -> None:
     assert "Apache-2.0" in header
     assert "benchback" not in body
     assert "jaxtyping" not in body
+    assert "| tuple[()]" not in body
     modules = {x.module for x in ast.walk(tree) if isinstance(x, ast.ImportFrom)}
     assert "__future__" not in modules
     path = folder / "checked.py"
@@ -330,7 +331,7 @@ def test_files_are_formatted_and_contain_only_what_they_need(case: Case, tmp_pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", FAST, ids="-".join(("{0[0]}", "{0[1]}")).format)
+@pytest.mark.parametrize("case", [*FAST, VARIANTS[0], VARIANTS[2]], ids="-".join(("{0[0]}", "{0[1]}")).format)
 def test_files_are_typed(case: Case, tmp_path: Path) -> None:
     path = tmp_path / "checked.py"
     path.write_text(ejected(case))
