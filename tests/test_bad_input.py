@@ -441,9 +441,15 @@ LACKING = {
             2,
             f"backend=linen needs jax, which is not installed: pip install '.[jax]' {CLONE}",
         ),
-        "train ppo --backend pytorch": (2, "env=gymnax/CartPole-v1 needs jax"),
+        "train ppo --env gymnax/CartPole-v1": (2, "backends that are installed: pytorch"),
+        "train ppo --backend pytorch": (2, "torch/CartPole-v1 does not need it"),
+        "train td3 --backend pytorch": (2, "env=gymnax/Pendulum-v1 needs jax"),
         "train ppo --backend equinox --seeds 2": (2, f"jax is needed and not installed: pip install '.[jax]' {CLONE}"),
         "parity --backends haiku": (2, "pip install '.[jax]'"),
+        "parity --backend pytorch": (
+            2,
+            "parity needs jax for PyTorch too, since all backends get the same draws",
+        ),
         "run smoke --store new.sqlite": (2, "backend=linen needs jax"),
         "tune ppo --grid gamma=0.9": (2, "backend=linen needs jax"),
         "micro --quick": (2, "needs jax"),
@@ -455,7 +461,7 @@ LACKING = {
             2,
             f"backend=pytorch needs torch, which is not installed: pip install '.[torch]' {CLONE}",
         ),
-        "run smoke --store new.sqlite": (2, "backend=pytorch needs torch"),
+        "run smoke --store new.sqlite": (2, "for a study without it start from benchback studies STUDY --yaml"),
         "train ppo --env brax/ant": (
             2,
             f"env=brax/ant needs brax, which is not installed: pip install '.[brax]' {CLONE}",
@@ -481,6 +487,18 @@ def test_without_a_framework_the_rest_works_and_the_extra_is_named(
         assert not words or len(said[command].strip().splitlines()) == 1, command
     assert not (tmp_path / "new.sqlite").exists()
     assert not (tmp_path / "runs").exists()
+
+
+def test_parity_measures_what_is_installed_and_names_the_rest(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured: list[str] = []
+    monkeypatch.setattr(registry, "missing_of", lambda name: "torch" if name == "pytorch" else None)
+    monkeypatch.setattr(matrix, "measured", lambda flags, backend: measured.append(backend) or iter(()))
+    monkeypatch.setattr(matrix, "limit_threads", lambda count: None)
+    matrix.parity(["--levels", "L0"])
+    assert measured == [name for name in registry.BACKENDS if name != "pytorch"]
+    assert capsys.readouterr().err == "left out, since their packages are not installed: pytorch\n"
 
 
 LONG = "gymnax/SpaceInvaders-MinAtar"

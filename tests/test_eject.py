@@ -21,7 +21,9 @@ from benchback.cli import ejecting
 from benchback.errors import InputError
 from benchback.math.jax import returns
 from benchback.tools.eject import eject
+from benchback.tools.eject.knowledge import Facts
 from benchback.tools.eject.link import Linker
+from benchback.tools.eject.specialise import specialise
 from benchback.training.run import Run
 
 SMALL: dict[str, dict[str, Any]] = {
@@ -275,6 +277,7 @@ def check_text(case: Case, folder: Path) -> None:
     assert "Apache-2.0" in header
     assert "benchback" not in body
     assert "jaxtyping" not in body
+    assert "| tuple[()]" not in body
     modules = {x.module for x in ast.walk(tree) if isinstance(x, ast.ImportFrom)}
     assert "__future__" not in modules
     path = folder / "checked.py"
@@ -308,10 +311,14 @@ def _is_empty(node: ast.AST) -> bool:
 
 
 def unused(tree: ast.Module) -> set[str]:
-    """Definitions, methods included, that nothing in the file mentions; a decorator may keep what it is given."""
+    """Definitions, methods and variables of functions included, that nothing in the file mentions.
+
+    A decorator may keep what it is given.
+    """
     definitions = [x for x in ast.walk(tree) if isinstance(x, ast.FunctionDef | ast.ClassDef)]
     made = {x.name for x in definitions if not x.decorator_list}
-    made |= {ast.unparse(x.targets[0]) for x in tree.body if isinstance(x, ast.Assign)}
+    assigned = [x.targets[0] for x in ast.walk(tree) if isinstance(x, ast.Assign)]
+    made |= {x.id for x in assigned if isinstance(x, ast.Name)}
     mentioned = {x.id for x in ast.walk(tree) if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Load)}
     mentioned |= {x.attr for x in ast.walk(tree) if isinstance(x, ast.Attribute)}
     mentioned |= {x.value for x in ast.walk(tree) if isinstance(x, ast.Constant) and isinstance(x.value, str)}
@@ -324,7 +331,7 @@ def test_files_are_formatted_and_contain_only_what_they_need(case: Case, tmp_pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", FAST, ids="-".join(("{0[0]}", "{0[1]}")).format)
+@pytest.mark.parametrize("case", [*FAST, VARIANTS[0], VARIANTS[2]], ids="-".join(("{0[0]}", "{0[1]}")).format)
 def test_files_are_typed(case: Case, tmp_path: Path) -> None:
     path = tmp_path / "checked.py"
     path.write_text(ejected(case))
@@ -418,6 +425,27 @@ def main() -> Any:
     linker.link("benchback.mine", "main")
     pair = linker.program.definitions["benchback__mine__Pair"].node
     assert [ast.unparse(x.target) for x in pair.body] == ["policy", "value"]
+
+
+def test_what_torch_compiles_is_called_compiled_under_another_name_too() -> None:
+    source = """
+from typing import Any
+
+import torch
+
+
+def main(x: Any) -> Any:
+    def double(x: Any) -> Any:
+        return 2 * x
+
+    compiled = torch.compile(double)
+    return lambda x: compiled(x)
+"""
+    linker = Linker("Tensor", {}, {"benchback.mine": source})
+    entry = linker.link("benchback.mine", "main")
+    specialise(linker.program, entry, Facts())
+    main = linker.program.definitions[entry].node
+    assert ast.unparse(main.body[-1]) == "return lambda x: compiled(x)"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ a call imports the framework that it needs.
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -243,7 +243,7 @@ def train(
     agent is evaluated greedily every so many environment steps, and `Result.best` is the best of them; `stop_at` ends
     training at a return. Raises Diverged if a loss or a weight is no longer finite.
     """
-    run = _run(algorithm, fields)
+    run = _run(algorithm, fields, train.__kwdefaults__)
     monitor = Monitor(evaluate_every, evaluate_episodes, None if stop_at is None else float(stop_at))
     watching = _Callbacks(callback)
     options: dict[str, Any] = {"checkpoint_every": checkpoint_every, "monitor": monitor}
@@ -336,10 +336,10 @@ def advise(
         return record_of(advising.advise(question, budget_s, hooks or advising.Hooks(run_trial)))
 
 
-def _run(algorithm: str | Run, fields: Mapping[str, Any]) -> Run:
-    """The run of these fields; those that are None are left out."""
+def _run(algorithm: str | Run, fields: Mapping[str, Any], options: Iterable[str]) -> Run:
+    """The run of these fields, without those that are None; an unknown one may be meant as one of the options."""
     base = algorithm.to_dict() if isinstance(algorithm, Run) else {"algorithm": algorithm}
-    return Run.from_dict(base | {name: x for name, x in fields.items() if x is not None})
+    return Run.from_dict(base | {name: x for name, x in fields.items() if x is not None}, options)
 
 
 def _frame(path: Path) -> polars.DataFrame:

@@ -322,10 +322,17 @@ def config(algorithm: str) -> type:
 
 def check_installed(backend: str) -> None:
     """Raise an InputError that names the extra unless the packages of `backend` are installed; imports nothing."""
-    spec = BACKENDS[choose("backend", backend, BACKENDS)]
-    for module in dict.fromkeys((*NEEDED[spec.family], spec.module.partition(".")[0])):
-        if find_spec(module) is None:
-            raise InputError(f"backend={backend} needs {module}, which is not installed: {install(spec.family)}")
+    if missing := missing_of(choose("backend", backend, BACKENDS)):
+        others = ", ".join(name for name in BUILT_IN_BACKENDS if not missing_of(name))
+        remedy = f"{install(BACKENDS[backend].family)}; backends that are installed: {others or 'none'}"
+        raise InputError(f"backend={backend} needs {missing}, which is not installed: {remedy}")
+
+
+def missing_of(backend: str) -> str | None:
+    """A package that `backend` needs and that is not installed; None if there is none."""
+    spec = BACKENDS[backend]
+    needed = dict.fromkeys((*NEEDED[spec.family], spec.module.partition(".")[0]))
+    return next((module for module in needed if find_spec(module) is None), None)
 
 
 def extra_of(module: str) -> str | None:

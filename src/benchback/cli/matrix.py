@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
+from importlib.util import find_spec
 from itertools import chain
 from typing import Annotated, Any, Literal, get_args
 
@@ -16,6 +17,7 @@ from benchback import envs, registry
 from benchback.cli.arguments import Imports, limit_threads, parse
 from benchback.cli.tables import table
 from benchback.envs.wrappers import KINDS as WRAPPERS
+from benchback.errors import InputError, install
 from benchback.plugins import Merged
 
 
@@ -160,18 +162,27 @@ def parity(arguments: list[str]) -> int:
     ):
         note = f"only one backend has {flags.network}: there is no other to compare it with at level L3"
         Console(stderr=True).print(note, highlight=False)
+    having = registry.backends_of(flags.algorithm, flags.network)
+    if not flags.backends and (absent := [name for name in having if registry.missing_of(name)]):
+        note = f"left out, since their packages are not installed: {', '.join(absent)}"
+        Console(stderr=True).print(note, highlight=False)
     limit_threads(1)
     return 0 if print_parity(chain.from_iterable(map(partial(measured, flags), compared(flags))), flags.json) else 1
 
 
 def compared(flags: ParityFlags) -> tuple[str, ...]:
-    """The backends asked for; by default those that have the algorithm and the network."""
-    return flags.backends or registry.backends_of(flags.algorithm, flags.network)
+    """The backends asked for; by default those that have the algorithm and the network, and are installed."""
+    having = registry.backends_of(flags.algorithm, flags.network)
+    return flags.backends or tuple(name for name in having if not registry.missing_of(name))
 
 
 def check_parity_flags(flags: ParityFlags) -> None:
     """Raise an InputError for what does not exist or does not fit."""
     from benchback.parity import CHECKS, DTYPES, LEVELS
+
+    if find_spec("jax") is None:
+        cause = "parity needs jax for PyTorch too, since all backends get the same draws, made by JAX"
+        raise InputError(f"{cause}, and it is not installed: {install('jax')}")
 
     for name in compared(flags) or registry.BACKENDS:
         registry.check_execution(name, flags.mode, flags.unit)

@@ -10,6 +10,7 @@ import tyro
 from benchback import envs, registry
 from benchback.cli.arguments import each, on_stop
 from benchback.cli.planning import PlanFlags, chosen_study
+from benchback.errors import InputError
 from benchback.measure.study import Study
 
 FAILED_RUNS = 3
@@ -72,7 +73,11 @@ def check_runnable(study: Study) -> None:
     # A cell of operations has many programs, each with its backend; sides of peers are no backends of ours.
     parts = [part for cell in study.cells for part in (cell.run, *cell.run.get("programs", ()))]
     for name in dict.fromkeys(str(part.get("backend")) for part in parts):
-        if name in registry.BACKENDS:
-            registry.check_installed(name)
+        try:
+            if name in registry.BACKENDS:
+                registry.check_installed(name)
+        except InputError as error:
+            own = "for a study without it start from benchback studies STUDY --yaml > mine.yaml"
+            raise InputError(f"{error}; {own}") from None
     for env in dict.fromkeys(cell.run.get("env") for cell in study.cells if study.kind == "training"):
         envs.check_installed(str(env))

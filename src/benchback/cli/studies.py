@@ -63,7 +63,10 @@ def print_studies(chosen: list[Study], as_json: bool) -> None:
         ]
         print(json.dumps(rows, indent=2))
         return
-    rows = [(study.name, study.description, str(len(study.cells)), hours(cost.seconds)) for study, cost in costs]
+    rows = [
+        (study.name, study.description, str(len(study.cells)), hours(cost.seconds).replace(" ", "\N{NO-BREAK SPACE}"))
+        for study, cost in costs
+    ]
     Console().print(table("studies", ("study", "what it compares", "cells", "about"), rows))
     print("benchback plan STUDY says more; benchback studies STUDY --yaml > mine.yaml is a start for your own")
 

@@ -141,7 +141,8 @@ def check_installed(id: str) -> None:
     suite, name, _ = split(id)
     for package, extra in NEEDED.get(suite, {}).items():
         if find_spec(package) is None:
-            raise InputError(f"env={id} needs {package}, which is not installed: {install(extra)}")
+            instead = f"; torch/{name} does not need it" if f"torch/{name}" in ids() else ""
+            raise InputError(f"env={id} needs {package}, which is not installed: {install(extra)}{instead}")
     module, extra = (
         ("mujoco", "mujoco") if (suite, name in MUJOCO) == ("gymnasium", True) else EXTRAS.get(suite, ("", ""))
     )

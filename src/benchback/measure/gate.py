@@ -6,9 +6,11 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from benchback.errors import install
 from benchback.measure import machine
 from benchback.measure.process import Tick, isolated
 from benchback.measure.record import digest
@@ -69,6 +71,8 @@ def _remembered(file: Path) -> dict[str, str]:
 
 def measure(proofs: Sequence[str], tick: Tick = lambda: True) -> dict[str, str]:
     """The verdict of each proof that came to one. Nothing is timed, so all processors are used."""
+    if find_spec("jax") is None:  # all backends are given the same draws, made by JAX
+        return dict.fromkeys(proofs, f"fail: a proof needs jax, which is not installed: {install('jax')}")
     deadline = time.monotonic() + TIMEOUT_S
     variables = {**os.environ, **dict.fromkeys(machine.THREADS, "1"), **imports.variables()}
     shares = shared_out(proofs, len(machine.allowed_processors()))

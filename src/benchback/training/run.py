@@ -3,7 +3,7 @@
 Importing this module imports neither jax nor torch.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, Field, asdict, dataclass, fields
 from types import NoneType, UnionType
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, get_args, get_origin, runtime_checkable
@@ -126,8 +126,8 @@ class Run(Generic[Config]):
         return flat | {name: list(x) if isinstance(x, tuple) else x for name, x in own.items()}
 
     @classmethod
-    def from_dict(cls, flat: dict[str, Any]) -> "Run":
-        """The run with these fields; InputError suggests the name that an unknown one means."""
+    def from_dict(cls, flat: dict[str, Any], others: Iterable[str] = ()) -> "Run":
+        """The run with these fields; InputError suggests the name that an unknown one means, or one of the others."""
         if isinstance(modules := flat.get("imports"), list | tuple):
             import_all(modules)  # first: the algorithm may be one that they register
         named = flat.get("algorithm", registry.DEFAULT_ALGORITHM)
@@ -139,7 +139,7 @@ class Run(Generic[Config]):
         known = own | {f.name: f for f in fields(config_class)}
         for name in flat:
             if name not in known:
-                raise InputError(f"{name[:60]} is not a field of a {algorithm} run; {hint(name, known)}")
+                raise InputError(f"{name[:60]} is not a field of a {algorithm} run; {hint(name, [*known, *others])}")
         values = {name: typed(known[name], x) for name, x in flat.items()}
         config = config_class(**{name: x for name, x in values.items() if name not in own})
         return cls(config=config, **{name: x for name, x in values.items() if name in own})

@@ -196,7 +196,7 @@ class Calls(Knowledge):
             case "cast", [_, value]:
                 return value
             case "torch.compile", [Function() as function]:
-                return function
+                return Function(function.node, function.symbol, compiled=True)
             case "partial", [Function() as function]:
                 written = {x.arg: Written(x.value) for x in node.keywords}
                 return Partial(function, tuple((name, x, written[name]) for name, x in keywords.items()))

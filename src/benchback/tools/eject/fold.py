@@ -72,6 +72,8 @@ class Folding(Scoped):
                 return constant(value)
             case Named(literal) if isinstance(node, ast.Name) and node.id in self.program.definitions:
                 return clone(literal)
+            case Function(compiled=True):
+                return None
             case Function(symbol=str(symbol)) | Class(symbol) | Instance(name=str(symbol)):
                 return ast.Name(symbol, ast.Load())
             case Module(name):

@@ -68,6 +68,12 @@ class Site:
     first: int = 0
     """Position of the function's first argument in the call."""
 
+    @property
+    def plain(self) -> bool:
+        """Whether the call could be replaced by what the function computes."""
+        compiled = getattr(getattr(self.call.func, "known", None), "compiled", False)
+        return not self.first and not self.skipped and not compiled
+
 
 class Knowledge:
     """Tables of what is known, and how they grow; the interpreter above it fills them."""

@@ -7,12 +7,12 @@ from typing import Any
 from benchback.tools.eject.analysis import Analysis
 from benchback.tools.eject.link import Program
 from benchback.tools.eject.prune import REPEATED, TEXT, attributes_read
-from benchback.tools.eject.source import Substitution, clone
+from benchback.tools.eject.source import Substitution, clone, hand_over_comments
 from benchback.tools.eject.values import Instance
 
 
 class Unions(ast.NodeTransformer):
-    """Takes classes of which there are no instances out of annotations like `A | B`."""
+    """Takes classes of which there are no instances out of annotations like `A | B`, and `tuple[()]` beside others."""
 
     def __init__(self, analysis: Analysis):
         made = {symbol for _, symbol in analysis.constructions}
@@ -24,7 +24,11 @@ class Unions(ast.NodeTransformer):
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         self.generic_visit(node)
         for one, other in ((node.left, node.right), (node.right, node.left)):
-            if isinstance(node.op, ast.BitOr) and isinstance(one, ast.Name) and one.id in self.empty:
+            if not isinstance(node.op, ast.BitOr):
+                return node
+            # A switch decides whether there is something or nothing in its place; what is always nothing is left out.
+            switched_on = ast.unparse(one) == "tuple[()]" and ast.unparse(other) not in self.empty
+            if switched_on or (isinstance(one, ast.Name) and one.id in self.empty):
                 self.changed = True
                 return other
         return node
@@ -108,3 +112,22 @@ def replace_by_bases(program: Program) -> None:
             for other in program.definitions.values():
                 other.node = Substitution({symbol: node.bases[0]}).visit(other.node)
             del program.definitions[symbol]
+
+
+class LinenModules(ast.NodeTransformer):
+    """Declares modules of Linen as Any: types do not say what `apply` returns, which depends on its arguments."""
+
+    def __init__(self, program: Program):
+        classes = {symbol: x.node for symbol, x in program.definitions.items() if isinstance(x.node, ast.ClassDef)}
+        linen = "nn" in program.imports and program.imports["nn"].module.startswith("flax")
+        bases = {symbol: [ast.unparse(base) for base in node.bases] for symbol, node in classes.items()}
+        self.symbols = {symbol for symbol, names in bases.items() if linen and "nn.Module" in names}
+
+    def visit_Assign(self, node: ast.Assign) -> ast.stmt:
+        match node:
+            case ast.Assign(targets=[ast.Name() as target], value=ast.Call(func=ast.Name(symbol))):
+                if symbol in self.symbols:
+                    declared = ast.AnnAssign(target, ast.Name("Any", ast.Load()), node.value, 1)
+                    hand_over_comments(node, [declared])
+                    return declared
+        return node

@@ -9,7 +9,7 @@ from benchback.tools.eject.fold import Folding
 from benchback.tools.eject.knowledge import Facts
 from benchback.tools.eject.link import Program
 from benchback.tools.eject.prune import Fields, prune_definitions
-from benchback.tools.eject.records import Unions, Wrappers, replace_by_bases, without_bare_annotations
+from benchback.tools.eject.records import LinenModules, Unions, Wrappers, replace_by_bases, without_bare_annotations
 from benchback.tools.eject.splice import Splicing, sink
 from benchback.tools.eject.tidy import Inlining, Tidying
 
@@ -26,8 +26,9 @@ def specialise(program: Program, entry: str, facts: Facts) -> None:
         changed, analysis = _step(program, entry, facts)
         settled = not changed and not _merge(program, analysis)
     replace_by_bases(program)
+    modules = LinenModules(program)
     for definition in program.definitions.values():
-        definition.node = without_bare_annotations(definition.node)
+        definition.node = modules.visit(without_bare_annotations(definition.node))
 
 
 def _step(program: Program, entry: str, facts: Facts) -> tuple[bool, Analysis]:

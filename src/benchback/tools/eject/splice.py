@@ -35,7 +35,7 @@ class Splicing(ast.NodeTransformer):
     def __init__(self, analysis: Analysis, patient: bool):
         """If `patient`, functions wait until what they call themselves has been spliced into them."""
         self.analysis, self.patient, self.changed = analysis, patient, False
-        self.called = {id(site.call): site.function for site in analysis.sites if not site.first and not site.skipped}
+        self.called = {id(site.call): site.function for site in analysis.sites if site.plain}
         self.symbols = {id(x.node): x.symbol for x in analysis.program.definitions.values()}
         self.host: list[Any] = []
         self.gone: set[int] = set()

@@ -234,7 +234,7 @@ class Inlining(ast.NodeTransformer):
 
     def __init__(self, analysis: Analysis):
         self.changed = False
-        self.called = {id(site.call): site.function for site in analysis.sites if not site.first and not site.skipped}
+        self.called = {id(site.call): site.function for site in analysis.sites if site.plain}
         self.inherited = {id(x.call): x.function for x in analysis.sites if _is_inherited(x.call)}
         self.escaped = analysis.escaped
         self.top = {id(x.node): x.symbol for x in analysis.program.definitions.values()}

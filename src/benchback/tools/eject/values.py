@@ -52,6 +52,8 @@ class Function:
     node: Any
     symbol: str | None = None
     """Its symbol, if it is a top-level definition."""
+    compiled: bool = False
+    """Whether this is what torch.compile makes of it: it computes the same, and must not be called by its own name."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Function) and self.node is other.node
