@@ -39,6 +39,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Measuring": {
         "How it measures": "measuring.md",
         "Relays": "relay.md",
+        "Many machines": "cluster.md",
         "How to read a report": "reading-the-report.md",
     },
     "Reference": {
