@@ -289,7 +289,8 @@ def job_of(study: Study, cells: Mapping[str, Cell], slots: Sequence[Slot]) -> Bl
     """The slots of a block as a machine is given them; `cells` are those of the campaign, in order."""
     members = tuple(cells[slot.cell] for slot in slots)
     # Where a relay runs in pairs, all run with the same one in every block: the study's first.
-    reference = min(members, key=lambda cell: list(cells).index(cell.id)) if len(members) > 1 else members[0]
+    ours = {cell.id for cell in members}
+    reference = next(cell for id, cell in cells.items() if id in ours)
     return BlockJob(members, slots[0].seed, study.timeout_s, Pace(study.turn_s, study.relay_s), reference)
 
 
