@@ -3,9 +3,10 @@
     python benchmarks/cluster_driver.py plan --cells 10000 --machines 256
     python benchmarks/cluster_driver.py limit --cells 1000 --machines 64
 
-`plan` drives scheduler and store in virtual time over cells of 10 to 30 s. `limit` lets stations return at once, with records of 60 calls, into a store that syncs every transaction to disk: results per second that
-the driver takes, and whether each is there once. Exit code 1 if a result is lost or counted twice, if a plan takes a
-minute or more, or if fewer than 1,000 results are stored per second.
+`plan` drives scheduler and store in virtual time over cells of 10 to 30 s. `limit` lets stations return at once, with
+records of 60 calls, into a store that syncs every transaction to disk: results per second that the driver takes, and
+whether each is there once. Exit code 1 if a result is lost or counted twice, if a plan takes a minute or more, or if
+fewer than 1,000 results are stored per second.
 """
 
 import argparse

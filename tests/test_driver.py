@@ -4,7 +4,10 @@ The machines are doubles in this process; the store, the scheduler and the drive
 """
 
 import json
+import multiprocessing
+import os
 import random
+import signal
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,7 +16,7 @@ from typing import Any
 
 import pytest
 from campaign_double import HOOKS, MACHINE, study
-from relay_campaign import modelled
+from relay_campaign import modelled as with_coordinator
 from test_campaign import table
 
 from benchback.analysis.reader import read
@@ -22,13 +25,28 @@ from benchback.errors import InputError
 from benchback.measure.block import BlockJob, measure
 from benchback.measure.coordinator import Hooks, open_campaign, work
 from benchback.measure.dispatch import Block, Dispatcher
-from benchback.measure.driver import MOST_LOST, Done, Driver, Gone, Joined, Proved, Report
-from benchback.measure.process import Ended
-from benchback.measure.record import Slot
-from benchback.measure.store import Store, open_store
+from benchback.measure.driver import MOST_LOST, Done, Driver, Gone, Joined, Proved, Report, alike
+from benchback.measure.process import Ended, Tick
+from benchback.measure.record import Cell, Slot
+from benchback.measure.relay import Relay
+from benchback.measure.store import Counts, Store, open_store
 from benchback.measure.virtual import expected, foresee
 
 STUDY = study(gammas=[0.9 + i / 1000 for i in range(6)], min_blocks=3, max_blocks=3, protocol="relay", aa=False)
+
+
+def modelled(relay: Relay) -> dict[str, Ended]:
+    """A relay whose times depend on cell and seed only, whoever runs it."""
+    found = with_coordinator(relay)
+    for ended in found.values():
+        del ended.messages[0]["record"]["ledger"]["coordinator"]
+    return found
+
+
+def no_launch(cell: Cell, seed: int, timeout_s: float, tick: Tick) -> Ended:
+    raise AssertionError("blocks are relays")
+
+
 FAST = replace(HOOKS, launch=None, relay=modelled, sample=lambda: {"time_s": 0.0, "own_s": 0.0})
 
 
@@ -56,7 +74,7 @@ class Doubles:
 
     def done(self, station: str) -> Done:
         token, job = self.begun.pop(station)
-        return Done(station, token, measure(job, pytest.fail, modelled, lambda: True, sample=FAST.sample))
+        return Done(station, token, measure(job, no_launch, modelled, lambda: True, sample=FAST.sample))
 
     def happens(self) -> list[Report]:
         """What happens besides reports that wait: by default a random station is done."""
@@ -144,6 +162,13 @@ def test_machines_of_other_kinds_have_strata_of_their_own(path: Path) -> None:
         assert {(stratum, *x) for (_, _, stratum), x in where.items()} == {(0, "station 0"), (1, "station 1")}
         assert len(where) == 2 * 18
         assert read(store, stratum=0).parity == read(store, stratum=1).parity != {}
+
+
+def test_machines_whose_memory_differs_a_little_are_of_one_kind() -> None:
+    first = {"cpu": "x", "memory_bytes": 100_000}
+    assert alike(first, {"cpu": "x", "memory_bytes": 101_000})
+    assert not alike(first, {"cpu": "x", "memory_bytes": 120_000})
+    assert not alike(first, {"cpu": "y", "memory_bytes": 100_000})
 
 
 def test_a_station_that_ends_gives_its_block_back(path: Path, alone: list[Any]) -> None:
@@ -247,12 +272,48 @@ def test_a_variant_that_fails_is_given_up_and_the_others_run_without_it(path: Pa
             def relay(given: Any) -> dict[str, Ended]:
                 return {bad[0].id: Ended("error", "exit 3")} if bad else modelled(given)
 
-            return Done(station, token, measure(job, pytest.fail, relay, lambda: True, sample=FAST.sample))
+            return Done(station, token, measure(job, no_launch, relay, lambda: True, sample=FAST.sample))
 
     assert drive(path, Failing(machines(*[MACHINE["cpu"]] * 2)))
     with open_store(path, readonly=True) as store:
         counts = store.progress()
         assert (counts.ok, counts.failed, counts.open) == (36, 18, 0)
+
+
+class Doomed(Doubles):
+    """Stations that end now and then, and with them the driver's process, at once."""
+
+    def happens(self) -> list[Report]:
+        if self.random.random() < 0.1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.begun and self.random.random() < 0.1:
+            name = self.random.choice(sorted(self.begun))
+            del self.begun[name]
+            self.reports.append(Joined(f"{name}+", MACHINE))
+            return [Gone(name, "killed")]
+        return super().happens()
+
+
+@pytest.mark.slow
+def test_200_drivers_killed_at_random_lose_nothing_and_count_nothing_twice(tmp_path: Path, alone: list[Any]) -> None:
+    killed, campaigns = 0, 0
+    path = tmp_path / "0.sqlite"
+    while killed < 200:
+        stations = Doomed(machines(*[MACHINE["cpu"]] * 3), seed=1000 * campaigns + killed)
+        driver = multiprocessing.get_context("fork").Process(target=drive, args=(path, stations))
+        driver.start()
+        driver.join()
+        killed += driver.exitcode == -signal.SIGKILL
+        if driver.exitcode == 0 and not progress(path).open:
+            assert table(path) == alone
+            campaigns += 1
+            path = tmp_path / f"{campaigns}.sqlite"
+    assert campaigns > 10
+
+
+def progress(path: Path) -> Counts:
+    with open_store(path, readonly=True) as store:
+        return store.progress()
 
 
 # The same driver in virtual time.

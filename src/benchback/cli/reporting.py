@@ -115,8 +115,8 @@ def compare(arguments: list[str]) -> int:
     if count != 2 or flags.machines:
         print_fleet(compare.fleet(sides), flags.json)
         return 0
-    found = compare.compare(*sides, flags.margin)
-    print_comparison(found, *arguments[:2], flags.json)
+    found = compare.compare(sides[0], sides[1], flags.margin)
+    print_comparison(found, arguments[0], arguments[1], flags.json)
     return 1 if found.regressions else 0
 
 

@@ -66,14 +66,17 @@ def open_campaign(
     note: str = "",
     new_stratum: bool = False,
     fingerprint: Mapping[str, Any] | None = None,
+    many: bool = False,
 ) -> Store:
     """The store of this study at `path`, created with its whole schedule if missing; a mismatch is refused.
 
     `fingerprint` is of the machine that will run it, by default this one. The default seed is 0, or that of
-    the existing campaign. A note that differs from the existing campaign's is kept as an event.
+    the existing campaign. A note that differs from the existing campaign's is kept as an event. With `many` machines
+    each is checked, and its stratum found or opened, when it joins.
     """
     fingerprint = fingerprint or machine.fingerprint()
-    check_fit(study, fingerprint)
+    if not many:
+        check_fit(study, fingerprint)
     if not path.exists():
         cells, slots = plan.schedule(study, seed or 0)
         campaign = {"study": study.to_dict(), "study_id": study.id, "seed": seed or 0, "note": note}
@@ -88,7 +91,8 @@ def open_campaign(
     store = open_store(path)
     try:
         _check_campaign(store, study, seed)
-        _check_machine(store, study, fingerprint, new_stratum)
+        if not many:
+            _check_machine(store, study, fingerprint, new_stratum)
         if note and note != store.campaign()["note"]:
             store.add_event("note", note)
     except BaseException:

@@ -21,6 +21,8 @@ from benchback.measure.study import Study
 
 MOST_LOST = 3
 """Stations that a block may take with it before it is put aside."""
+SAME_MEMORY = 0.02
+"""Relative difference of memory up to which machines are of one kind."""
 ABSENCE_S = 60.0
 """How long to wait for a machine of a stratum that has none."""
 
@@ -85,6 +87,14 @@ class Stations(Protocol):
         ...
 
 
+def alike(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
+    """Whether two machines are of one kind: equal machines report slightly different amounts of memory."""
+    memory = [float(x.get("memory_bytes", 0)) for x in (a, b)]
+    close = abs(memory[0] - memory[1]) <= SAME_MEMORY * max(memory)
+    kept = {"memory_bytes": a["memory_bytes"]} if close and "memory_bytes" in a else {}
+    return not machine.difference(a, {**b, **kept})
+
+
 @dataclass
 class Driver:
     """Runs a campaign on stations until nothing is open."""
@@ -93,6 +103,8 @@ class Driver:
     study: Study
     hooks: Hooks
     stations: Stations
+    first: Sequence[Report] = ()
+    """What stations have reported already."""
     lease_s: float = LEASE_S
     renew_s: float = RENEW_S
     absence_s: float = ABSENCE_S
@@ -126,6 +138,8 @@ class Driver:
     def work(self) -> bool:
         """Run what is open until nothing is; False if asked to stop before, or if a machine is missing."""
         try:
+            for report in self.first:
+                self.take(report)
             while not self.hooks.asked_to_stop():
                 for report in self.stations.poll(min(self.renew_s, self.absence_s) / 4):
                     self.take(report)
@@ -154,7 +168,7 @@ class Driver:
         """The stratum of a machine with this fingerprint, opened with a whole schedule if there is none."""
         strata = self.store.strata()
         for number, known in enumerate(strata):
-            if not machine.difference(known, fingerprint):
+            if alike(known, fingerprint):
                 return number
         seed = self.store.campaign()["seed"]
         number = self.store.add_stratum(fingerprint, plan.again(self.study, self.store.slots(), seed, len(strata)))
