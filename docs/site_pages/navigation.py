@@ -40,6 +40,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "How it measures": "measuring.md",
         "Relays": "relay.md",
         "Finding slow-downs": "regressions.md",
+        "Many machines": "cluster.md",
         "How to read a report": "reading-the-report.md",
     },
     "Reference": {

@@ -115,7 +115,7 @@ BACKENDS = Merged("backend", Spec, BUILT_IN_BACKENDS)
 NEEDED = {"jax": ("jax", "optax"), "torch": ("torch",)}
 """Family -> the packages that all its backends need; the extra of this package that installs them has its name."""
 OTHER_EXTRAS = {"jaxlib": "jax", "chex": "jax", "imageio_ffmpeg": "play", "pygame": "play", "mujoco": "mujoco"}
-OTHER_EXTRAS |= {name: name for name in ("tensorboard", "wandb", "mlflow", "optuna")}
+OTHER_EXTRAS |= {name: name for name in ("tensorboard", "wandb", "mlflow", "optuna", "ray")}
 OTHER_EXTRAS |= {"evosax": "discover"}
 """Further modules that are imported when they are needed -> their extras."""
 DEFAULT_ALGORITHM, DEFAULT_BACKEND = "ppo", "linen"

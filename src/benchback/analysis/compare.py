@@ -5,6 +5,7 @@ compared block by block, as in a report.
 """
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -15,6 +16,7 @@ import polars as pl
 from benchback import stats
 from benchback.analysis.claims import claims_of, phases_not_timed
 from benchback.analysis.groups import Group
+from benchback.analysis.machines import Fleet, fleet_from, fleet_of
 from benchback.analysis.reader import read
 from benchback.analysis.source import Source
 from benchback.analysis.table import frame, keys
@@ -84,6 +86,27 @@ def compare(before: Side, after: Side, margin: float = MARGIN) -> Compared:
     pairs = {name: (machines[0].get(name), machines[1].get(name)) for name in names}
     table = frame(sorted(rows, key=_urgency))
     return Compared(table, {name: x for name, x in pairs.items() if x[0] != x[1]}, unmatched)
+
+
+def fleet(sides: Sequence[Side]) -> Fleet:
+    """Stores or strata as machines; all strata of a store that is given alone."""
+    if any(at.variant for at in sides):
+        raise InputError("machines are stores or strata; leave out the variant")
+    with ExitStack() as opened:
+        stores = [opened.enter_context(open_trainings(at.path)) for at in sides]
+        if len(sides) == 1 and sides[0].stratum is None:
+            found = fleet_of(stores[0])
+        else:
+            pairs = list(zip(stores, sides, strict=True))
+            found = fleet_from([(_side_name(at), _machine(store, at), _read(store, at)) for store, at in pairs])
+    if len(found.machines) < 2:
+        why = "; ".join(f"{name}: {reason}" for name, reason in found.left_out.items()) or "there is one only"
+        raise InputError(f"a summary over machines needs two of them with the same software; {why}")
+    return found
+
+
+def _side_name(side: Side) -> str:
+    return side.path.stem + ("" if side.stratum is None else f"@{side.stratum}")
 
 
 def _read(store: Store, side: Side) -> Source:

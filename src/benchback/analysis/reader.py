@@ -72,16 +72,20 @@ def read(
         attempts=tuple(attempts),
         events=events,
         canaries=tuple(x for x in store.canaries() if x.get("stratum", 0) == stratum),
-        parity=_parity(events),
+        parity=_parity(events, stratum),
         groups=tuple(grouped(present, outcomes)),
         seed=seed,
         env_times=env_times or stored_env_times(events),
     )
 
 
-def _parity(events: Sequence[Event]) -> dict[str, str]:
-    """Proof -> verdict, as last recorded; `algorithm/backend` in stores from before there were proofs."""
-    found = [event.detail["verdicts"] for event in events if event.kind == "parity"]
+def _parity(events: Sequence[Event], stratum: int) -> dict[str, str]:
+    """Proof -> verdict, as last recorded; `algorithm/backend` in stores from before there were proofs.
+
+    In a cluster each machine state has its own proof, which names it.
+    """
+    proofs = [event.detail for event in events if event.kind == "parity"]
+    found = [detail["verdicts"] for detail in proofs if detail.get("stratum", stratum) == stratum]
     return found[-1] if found else {}
 
 

@@ -1,7 +1,7 @@
 """The words for ratios, verdicts and reasons: one place, so that terminal, page, Markdown and JSON say the same."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -240,6 +240,14 @@ def disagreement_text(found: Disagreement) -> str:
 def extra_work_text(found: ExtraWork | None) -> str:
     """`8192 more rows (2.1 % more FLOPs)`."""
     return f"{found.rows} more rows ({100 * found.share:.2g} % more FLOPs)" if found else "none"
+
+
+def machine_name(fingerprint: Mapping[str, Any]) -> str:
+    """`AMD EPYC, 2 CPUs, 25 GB, Linux 6.18, CPython 3.11.7`, of what is known."""
+    cpus, memory = fingerprint.get("cpus_allowed", fingerprint.get("cpus")), fingerprint.get("memory_bytes")
+    known = [fingerprint.get("cpu"), f"{cpus} CPU{'s' if cpus != 1 else ''}" if cpus else None, fingerprint.get("gpu")]
+    known += [f"{memory / 1e9:.0f} GB" if memory else None, fingerprint.get("system"), fingerprint.get("python")]
+    return ", ".join(str(x) for x in known if x)
 
 
 def setting_text(setting: Setting) -> str:

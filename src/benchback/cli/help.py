@@ -11,7 +11,7 @@ which backend
   plan STUDY         what a study would run, in which order, and what it would take
   run STUDY          run a study in isolated processes; run it again to continue
   report STORE       the verdict as one offline page, with every chart and table as files
-  compare A B        two stores, strata or variants side by side; exit 1 if something got slower
+  compare A B        two stores, strata or variants side by side, exit 1 if something got slower; or machines
   regress            whether the working tree is slower than a commit, backend by backend; exit 1 if so
   doctor             whether this machine can measure, and what to change
 

@@ -3,7 +3,8 @@
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Annotated, Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
@@ -17,6 +18,10 @@ from benchback.measure.plan import TYPICAL_CV, Cost, estimate, minimum_detectabl
 from benchback.measure.record import Cell, Slot
 from benchback.measure.study import Study
 
+if TYPE_CHECKING:
+    from benchback.measure.virtual import Outlook
+
+MOST_MACHINES = 10_000
 NOTICEABLE = 1.1
 """A slowdown by other programs from which on the plan says so."""
 
@@ -51,6 +56,16 @@ class PlanFlags:
     """Print JSON."""
 
 
+@dataclass(frozen=True)
+class PlanVerbFlags(PlanFlags):
+    """Show what a study would run: configurations, runs in order, time, disk, and the smallest effect it can find."""
+
+    machines: str | None = None
+    """Also what it would take on so many equal machines, e.g. 1,4,16,64: the cluster's scheduler in virtual time."""
+    measured: Path | None = None
+    """Store from which `--machines` takes the seconds of cells that it has; a rough model by default."""
+
+
 def chosen_study(arguments: list[str], verb: str, flags_type: type) -> tuple[Any, Any]:
     """The study of the first argument, modified by the flags, and the flags."""
     what = f"a study: {', '.join(studies.names())}, or a YAML file"
@@ -82,13 +97,60 @@ def within(study: Study, flags: PlanFlags) -> Study:
 
 
 def plan(arguments: list[str]) -> int:
-    study, flags = chosen_study(arguments, "plan", PlanFlags)
-    print_plan(study, *schedule(study, flags.seed or 0), estimate(study), flags.json)
+    study, flags = chosen_study(arguments, "plan", PlanVerbFlags)
+    outlooks = outlooks_of(study, flags)
+    print_plan(study, *schedule(study, flags.seed or 0), estimate(study), flags.json, outlooks)
     return 0
 
 
-def print_plan(study: Study, cells: Sequence[Cell], slots: Sequence[Slot], cost: Cost, as_json: bool) -> None:
-    """Print the configurations in published order, and their cost."""
+def outlooks_of(study: Study, flags: PlanVerbFlags) -> "list[Outlook]":
+    """What the study would take on each number of machines that the flags name."""
+    if flags.machines is None:
+        return []
+    counts = machine_counts(flags.machines)
+    if not study.relays:
+        raise InputError("--machines plans relays, and this study has none; add --order protocol --protocol relay")
+    from benchback.analysis.reader import stored_attempts
+    from benchback.measure.store import open_store
+    from benchback.measure.virtual import expected, foresee
+
+    took: dict[str, list[float]] = {}
+    if flags.measured is not None:
+        with open_store(flags.measured, readonly=True) as store:
+            for slot, _, attempt in stored_attempts(store):
+                if attempt.outcome == "ok":
+                    took.setdefault(slot.cell, []).append(attempt.duration_s)
+    seconds = expected(study, took)
+    return [foresee(study, count, seconds, flags.seed or 0) for count in counts]
+
+
+def machine_counts(given: str) -> list[int]:
+    """`1,4,16` as numbers."""
+    parts = given.split(",")
+    if not all(part.isdecimal() and 0 < int(part) <= MOST_MACHINES for part in parts):
+        raise InputError(f"--machines {given[:40]} must be numbers from 1 to {MOST_MACHINES}, e.g. 1,4,16")
+    return [int(part) for part in parts]
+
+
+def print_outlooks(outlooks: "Sequence[Outlook]") -> None:
+    """Print what a study would take on several numbers of machines."""
+    rows = [
+        (str(x.machines), hours(x.makespan_s), f"{x.idle:.1%}", f"{x.writes_per_s:.2g}", f"{x.planned_s:.1f}")
+        for x in outlooks
+    ]
+    columns = ("machines", "takes", "idle", "writes/s", "planned in s")
+    Console().print(table(f"{outlooks[0].blocks} blocks on equal machines", columns, rows))
+
+
+def print_plan(
+    study: Study,
+    cells: Sequence[Cell],
+    slots: Sequence[Slot],
+    cost: Cost,
+    as_json: bool,
+    outlooks: "Sequence[Outlook]" = (),
+) -> None:
+    """Print the configurations in published order, their cost, and what they would take on several machines."""
     paired = study.order == "protocol" and study.min_blocks > 1
     effect = minimum_detectable_effect(study.min_blocks, TYPICAL_CV) if paired else None
     busy = machine.slowdown(study.threads)
@@ -97,7 +159,7 @@ def print_plan(study: Study, cells: Sequence[Cell], slots: Sequence[Slot], cost:
         found = {"study": study.name, "comparable": study.comparable, "order": study.order, "entries": entries}
         found |= {"protocol": "relay" if study.relays else "runs", "budget_s": study.budget_s}
         found |= {"schedule": [asdict(slot) | {"id": slot.id} for slot in slots], "estimate": asdict(cost)}
-        found |= {"seconds_as_busy_as_now": cost.seconds * busy}
+        found |= {"seconds_as_busy_as_now": cost.seconds * busy, "machines": [asdict(x) for x in outlooks]}
         print(json.dumps(found | {"minimum_detectable_effect": effect}, indent=2))
         return
     suite, names = short_envs([entry.cell.run["env"] for entry in study.entries])
@@ -116,3 +178,5 @@ def print_plan(study: Study, cells: Sequence[Cell], slots: Sequence[Slot], cost:
     print(f"about {cost.bytes / 1e6:.1f} MB, {how}" + ("" if study.comparable else ", not comparable"))
     if effect is not None:
         print(f"smallest effect {study.min_blocks} blocks find: {effect:.1%}, where runs vary by {TYPICAL_CV:.0%}")
+    if outlooks:
+        print_outlooks(outlooks)

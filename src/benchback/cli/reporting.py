@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from benchback.analysis.compare import Compared
+    from benchback.analysis.machines import Fleet
 
 MOST_ROWS = 60
 """Most rows of a comparison that are printed."""
@@ -48,10 +49,15 @@ class ReportFlags:
 
 @dataclass(frozen=True)
 class CompareFlags:
-    """Compare two stores (STORE), strata (STORE.sqlite@1) or variants (STORE.sqlite:linen/jit/phase)."""
+    """Compare two stores (STORE), strata (STORE.sqlite@1) or variants (STORE.sqlite:linen/jit/phase).
+
+    One store, or more than two: ratios within each of its machines (strata), or of these stores, and over machines.
+    """
 
     margin: float = 0.02
     """Ratios up to 1 + margin are no regression."""
+    machines: bool = False
+    """Take two stores or strata for two machines, as more than two are."""
     json: bool = False
     """Print JSON."""
 
@@ -70,6 +76,7 @@ class ImportFlags:
 
 def report(arguments: list[str]) -> int:
     from benchback.analysis.costs import read_env_times
+    from benchback.analysis.machines import fleet_of
     from benchback.cli.workloads import print_workload
     from benchback.measure.results import open_trainings
     from benchback.measure.store import open_store
@@ -86,22 +93,29 @@ def report(arguments: list[str]) -> int:
     with ExitStack() as opened:
         store = opened.enter_context(open_trainings(path))
         other = flags.against and opened.enter_context(open_trainings(flags.against))
-        files = render(store, out, seed=flags.seed, images=flags.images, against=other, env_times=times)
-    print_report(files, flags.json)
+        fleet = fleet_of(store, flags.seed) if len(store.strata()) > 1 else None
+        options = {"against": other, "env_times": times, "fleet": fleet}
+        files = render(store, out, seed=flags.seed, images=flags.images, **options)
+    print_report(files, flags.json, fleet)
     return 0
 
 
 def compare(arguments: list[str]) -> int:
-    from benchback.analysis.compare import compare, side
+    from benchback.analysis import compare
 
     if asks_for_help(arguments):
         parse(CompareFlags, arguments, "compare A B")
-    if len(arguments) < 2 or any(x.startswith("-") for x in arguments[:2]):
-        raise InputError(f"compare needs two stores first, e.g. {example('compare')}")
-    flags = parse(CompareFlags, arguments[2:], "compare A B")
+    count = next((at for at, x in enumerate(arguments) if x.startswith("-")), len(arguments))
+    if not count:
+        raise InputError(f"compare needs two stores first, e.g. {example('compare')}; or one with several machines")
+    flags = parse(CompareFlags, arguments[count:], "compare A B")
     if not 0 < flags.margin < 1:
         raise InputError(f"margin={flags.margin:g} must be between 0 and 1, e.g. 0.02")
-    found = compare(side(arguments[0]), side(arguments[1]), flags.margin)
+    sides = [compare.side(given) for given in arguments[:count]]
+    if count != 2 or flags.machines:
+        print_fleet(compare.fleet(sides), flags.json)
+        return 0
+    found = compare.compare(sides[0], sides[1], flags.margin)
     print_comparison(found, arguments[0], arguments[1], flags.json)
     return 1 if found.regressions else 0
 
@@ -119,13 +133,36 @@ def import_results(arguments: list[str]) -> int:
     return 0
 
 
-def print_report(files: Sequence[Path], as_json: bool) -> None:
-    """Print the paths of the files."""
+def print_report(files: Sequence[Path], as_json: bool, fleet: "Fleet | None" = None) -> None:
+    """Print the paths of the files, and what is said over machines where there are several."""
     if as_json:
-        print(json.dumps({"files": [str(path) for path in files]}))
+        found: dict[str, Any] = {"files": [str(path) for path in files]}
+        print(json.dumps(found | (fleet_record(fleet) if fleet else {})))
         return
     size = sum(path.stat().st_size for path in files) / 1e6
     print(f"{files[0]} and {len(files) - 1} more files, {size:.1f} MB")
+    if fleet:
+        print_fleet(fleet, False)
+
+
+def print_fleet(fleet: "Fleet", as_json: bool) -> None:
+    """Print each machine's ratios and those over machines."""
+    from benchback.analysis.machines import fleet_claims
+    from benchback.report.prose_machines import paragraphs
+
+    if as_json:
+        print(json.dumps(fleet_record(fleet), indent=2))
+    else:
+        print("\n".join(paragraphs(fleet, fleet_claims(fleet))))
+
+
+def fleet_record(fleet: "Fleet") -> dict[str, Any]:
+    """The claims over machines as JSON has them."""
+    from benchback.analysis.machines import fleet_claims, fleet_table
+
+    rows = [jsonable(row) for row in fleet_table(fleet_claims(fleet)).to_dicts()]
+    names = [machine.name for machine in fleet.machines]
+    return {"machines": names, "left_out": dict(fleet.left_out), "over_machines": rows}
 
 
 def print_comparison(found: "Compared", before: str, after: str, as_json: bool) -> None:

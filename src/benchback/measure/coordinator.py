@@ -10,19 +10,19 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from benchback import __version__, envs
 from benchback.errors import InputError
 from benchback.measure import canary, gate, machine, plan
+from benchback.measure.block import BlockJob, attempts_of, measure
 from benchback.measure.cost import relay_seconds
 from benchback.measure.launch import launcher
-from benchback.measure.process import Ended, Interrupted, Launch, Tick
-from benchback.measure.record import Attempt, Cell, Record, Slot
-from benchback.measure.relay import Pace, Relay, RelayLaunch, relay_launch
+from benchback.measure.process import Interrupted, Launch, Tick
+from benchback.measure.record import Attempt, Cell, Slot
+from benchback.measure.relay import Pace, RelayLaunch, relay_launch
 from benchback.measure.stopping import block_seconds, extend_groups, lengthen
 from benchback.measure.store import Fenced, Lease, Store, create, open_store
 from benchback.measure.study import Study
@@ -66,14 +66,17 @@ def open_campaign(
     note: str = "",
     new_stratum: bool = False,
     fingerprint: Mapping[str, Any] | None = None,
+    many: bool = False,
 ) -> Store:
     """The store of this study at `path`, created with its whole schedule if missing; a mismatch is refused.
 
     `fingerprint` is of the machine that will run it, by default this one. The default seed is 0, or that of
-    the existing campaign. A note that differs from the existing campaign's is kept as an event.
+    the existing campaign. A note that differs from the existing campaign's is kept as an event. With `many` machines
+    each is checked, and its stratum found or opened, when it joins.
     """
     fingerprint = fingerprint or machine.fingerprint()
-    check_fit(study, fingerprint)
+    if not many:
+        check_fit(study, fingerprint)
     if not path.exists():
         cells, slots = plan.schedule(study, seed or 0)
         campaign = {"study": study.to_dict(), "study_id": study.id, "seed": seed or 0, "note": note}
@@ -88,7 +91,8 @@ def open_campaign(
     store = open_store(path)
     try:
         _check_campaign(store, study, seed)
-        _check_machine(store, study, fingerprint, new_stratum)
+        if not many:
+            _check_machine(store, study, fingerprint, new_stratum)
         if note and note != store.campaign()["note"]:
             store.add_event("note", note)
     except BaseException:
@@ -212,17 +216,11 @@ class Coordinator:
         return False
 
     def seconds_of(self, leases: Sequence[Lease]) -> float:
-        """Seconds that these slots will take, by earlier blocks of their group; 0 where that is not known or needed.
-
-        Those that the study wants last are begun only if they fit, by a rough model if need be.
-        """
+        """Seconds that these slots will take; see `expected_seconds`. 0 where that is not needed."""
         if not leases or math.isinf(self.deadline):
             return 0.0
-        cells = [self.cells[lease.slot.cell] for lease in leases]
-        known = block_seconds(self.store, self.study, self.stratum).get(cells[0].group)
-        if known is None and cells[0].group in self.study.last:
-            return sum(relay_seconds(cell, self.study, len(cells), leases[0].slot.block) for cell in cells)
-        return known or 0.0
+        slots = [lease.slot for lease in leases]
+        return expected_seconds(self.store, self.study, self.cells, slots)
 
     def block_of(self, slot: Slot) -> tuple[str, int] | str:
         """Slots with the same value are run together: those of a block as a relay, whole runs by themselves."""
@@ -253,50 +251,13 @@ class Coordinator:
         self.store.release(*leases)
 
     def attempts(self, leases: Sequence[Lease]) -> list[tuple[Lease, Attempt]]:
-        """The attempts at these slots, with the machine noise during them.
-
-        A relay in which one fails gives an attempt at that slot only: the others run again with it.
-        """
-        started_at, before = datetime.now(UTC).isoformat(timespec="milliseconds"), self.hooks.sample()
+        """The attempts at these slots, with the machine noise during them; see `attempts_of`."""
         renewal = Renewal(self.store, leases, self.hooks.asked_to_stop)
-        cells, seed = [self.cells[lease.slot.cell] for lease in leases], leases[0].slot.seed
-        for lease, cell in zip(leases, cells, strict=True):
-            self.hooks.started(lease.slot, cell)
-        if self.relay is None:
-            ended = {cells[0].id: self.launch(cells[0], seed, self.study.timeout_s, renewal.tick)}
-        else:
-            pace = Pace(self.study.turn_s, self.study.relay_s)
-            # Where a relay runs in pairs, all run with the same one in every block: the study's first.
-            reference = min(cells, key=lambda cell: list(self.cells).index(cell.id))
-            relay = Relay(cells, seed, self.study.timeout_s, pace, renewal.tick, self.hooks.progress)
-            ended = self.relay(replace(relay, reference=reference))
-        noise = machine.between(before, self.hooks.sample())
-        return [
-            (lease, self.attempt(lease, ended[lease.slot.cell], noise, started_at))
-            for lease in leases
-            if lease.slot.cell in ended
-        ]
-
-    def attempt(self, lease: Lease, ended: Ended, noise: Mapping[str, float], started_at: str) -> Attempt:
-        """How a run ended, as it is stored."""
-        tags = list(ended.tags)
-        if machine.violations(noise):
-            # Both tags are kept; only `noise` makes the slot run again. Ratios within a round do not need that.
-            again = self.study.rerun_noisy and self.relay is None
-            tags.append("noise" if again else "noisy")
-        record = Record.from_dict(ended.messages[0]["record"]) if ended.outcome == "ok" else None
-        return Attempt(
-            slot=lease.slot.id,
-            number=lease.number,
-            outcome=ended.outcome,
-            started_at=started_at,
-            duration_s=ended.duration_s,
-            detail="; ".join(filter(None, (ended.detail, *machine.violations(noise)))),
-            log=ended.log,
-            tags=tuple(tags),
-            noise=noise,
-            record=record,
-        )
+        for lease in leases:
+            self.hooks.started(lease.slot, self.cells[lease.slot.cell])
+        job = job_of(self.study, self.cells, [lease.slot for lease in leases])
+        measured = measure(job, self.launch, self.relay, renewal.tick, self.hooks.progress, self.hooks.sample)
+        return attempts_of(leases, measured, self.study.rerun_noisy and self.relay is None)
 
     def close_block(self) -> None:
         """Run the canary after the last block worked on, if any."""
@@ -314,6 +275,27 @@ class Coordinator:
             self.store.add_canary(place | self.hooks.canary())
         except subprocess.CalledProcessError as error:
             self.store.add_event("canary", place | {"failed": str(error)})
+
+
+def expected_seconds(store: Store, study: Study, cells: Mapping[str, Cell], slots: Sequence[Slot]) -> float:
+    """Seconds that these slots will take, by earlier blocks of their group; 0 where that is not known.
+
+    Those that the study wants last are begun only if they fit, by a rough model if need be.
+    """
+    members = [cells[slot.cell] for slot in slots]
+    known = block_seconds(store, study, slots[0].stratum).get(members[0].group)
+    if known is None and members[0].group in study.last:
+        return sum(relay_seconds(cell, study, len(members), slots[0].block) for cell in members)
+    return known or 0.0
+
+
+def job_of(study: Study, cells: Mapping[str, Cell], slots: Sequence[Slot]) -> BlockJob:
+    """The slots of a block as a machine is given them; `cells` are those of the campaign, in order."""
+    members = tuple(cells[slot.cell] for slot in slots)
+    # Where a relay runs in pairs, all run with the same one in every block: the study's first.
+    ours = {cell.id for cell in members}
+    reference = next(cell for id, cell in cells.items() if id in ours)
+    return BlockJob(members, slots[0].seed, study.timeout_s, Pace(study.turn_s, study.relay_s), reference)
 
 
 @dataclass

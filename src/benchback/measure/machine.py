@@ -38,6 +38,8 @@ THREADS = (
     "NUMEXPR_NUM_THREADS",
     "TORCHINDUCTOR_COMPILE_THREADS",
 )
+SHIPPED = "BENCHBACK_SHIPPED"
+"""Variable of a process whose copy of this package was sent to it: the folder in which its workers find it."""
 UNLIMITED_BYTES = 1 << 60
 COMMAND_S = 10.0
 """Time limit of a command that describes the machine."""
@@ -156,7 +158,8 @@ def variables(threads: int, caches: str | Path, device: str = "cpu") -> dict[str
     on_cpu = {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": ""}
     place = on_gpu if device == "gpu" else on_cpu
     explicit = dict.fromkeys(THREADS, str(threads)) | {"PYTHONDONTWRITEBYTECODE": "1"}
-    return inherited | explicit | private | place | imports.variables()
+    shipped = {"PYTHONPATH": os.environ[SHIPPED], SHIPPED: os.environ[SHIPPED]} if SHIPPED in os.environ else {}
+    return inherited | explicit | private | place | imports.variables() | shipped
 
 
 def slowdown(threads: int) -> float:

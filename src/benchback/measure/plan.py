@@ -39,10 +39,13 @@ def schedule(study: Study, seed: int) -> tuple[list[Cell], list[Slot]]:
         cells.append(replace(min(cells, key=seconds_per_run), twin=True))
     groups = list(dict.fromkeys(cell.group for cell in cells))
     turns = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(groups)), study.min_blocks))
+    members: dict[str, list[Cell]] = {group: [] for group in groups}
+    for cell in cells:
+        members[cell.group].append(cell)
     slots: list[Slot] = []
     done: Counter[str] = Counter()
     for group in sorted((groups[turn] for turn in turns), key=study.last.__contains__):
-        slots += _block(cells, group, done[group], seed, len(slots))
+        slots += _block(members[group], group, done[group], seed, len(slots))
         done[group] += 1
     return cells, slots
 

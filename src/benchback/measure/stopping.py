@@ -35,17 +35,21 @@ def lengthen(store: Store, study: Study, stratum: int) -> None:
         return
     cells, slots, seed = list(store.cells().values()), store.slots(), store.campaign()["seed"]
     added: list[Slot] = []
-    for group in dict.fromkeys(cell.group for cell in cells):
-        more = study.min_blocks - blocks_of(group, cells, slots, stratum)
-        added += plan.extend(cells, [*slots, *added], group, more, seed, stratum)
+    for group, blocks in blocks_by_group(cells, slots, stratum).items():
+        if blocks < study.min_blocks:
+            added += plan.extend(cells, [*slots, *added], group, study.min_blocks - blocks, seed, stratum)
     with suppress(ValueError):  # another coordinator was faster; what it added will be found open
         store.add_slots(added)
 
 
-def blocks_of(group: str, cells: Iterable[Cell], slots: Iterable[Slot], stratum: int) -> int:
-    """How many blocks of a group are scheduled in a stratum."""
-    members = {cell.id for cell in cells if cell.group == group}
-    return 1 + max((slot.block for slot in slots if slot.cell in members and slot.stratum == stratum), default=-1)
+def blocks_by_group(cells: Iterable[Cell], slots: Iterable[Slot], stratum: int) -> dict[str, int]:
+    """Group -> how many of its blocks are scheduled in a stratum."""
+    groups = {cell.id: cell.group for cell in cells}
+    found = dict.fromkeys(groups.values(), 0)
+    for slot in slots:
+        if slot.stratum == stratum:
+            found[groups[slot.cell]] = max(found[groups[slot.cell]], 1 + slot.block)
+    return found
 
 
 def extend_groups(
@@ -63,8 +67,8 @@ def extend_groups(
         return True  # another coordinator has extended them meanwhile: run those blocks first
     at_once = 1 if study.relays else BLOCKS_AT_ONCE
     room = {
-        group: min(at_once, study.max_blocks - blocks_of(group, cells.values(), slots, stratum))
-        for group in dict.fromkeys(cell.group for cell in cells.values())
+        group: min(at_once, study.max_blocks - blocks)
+        for group, blocks in blocks_by_group(cells.values(), slots, stratum).items()
     }
     found = [group for group in open_groups(store, study.precision, stratum) if room[group.group] > 0]
     if left_s is not None:

@@ -22,55 +22,13 @@ from typing import Any, get_args
 from benchback.errors import InputError
 from benchback.measure import schema
 from benchback.measure.connection import check_local, connect, explained, open_file, patiently, transaction
+from benchback.measure.lease import Counts, Event, Fenced, Lease
 from benchback.measure.packing import packed, unpacked
 from benchback.measure.policy import Try, accepted_attempt, is_closed
 from benchback.measure.record import Attempt, Cell, Outcome, Slot, canonical
 from benchback.measure.schema import Damaged
 
 __all__ = ["Counts", "Damaged", "Event", "Fenced", "Lease", "Store", "create", "open_store"]
-
-
-class Fenced(Exception):
-    """The lease was taken over by another owner; the late attempt must not be stored."""
-
-
-@dataclass(frozen=True)
-class Lease:
-    """The right to work on a slot until it expires or another takes over."""
-
-    slot: Slot
-    number: int
-    """Number of the attempt to be made."""
-    fence: int
-    """Grows with every lease on the store: of two leases of a slot only the later one can finish it."""
-
-
-@dataclass(frozen=True)
-class Event:
-    """Something worth knowing about the campaign: a re-run, a gate that was violated, a change of machine."""
-
-    at: str
-    """UTC, ISO 8601."""
-    kind: str
-    detail: Any
-
-
-@dataclass(frozen=True)
-class Counts:
-    """Progress of a campaign, in slots."""
-
-    total: int
-    ok: int
-    """Closed with a result."""
-    failed: int
-    """Closed without one."""
-    running: int
-    """Not closed, and under a live lease."""
-
-    @property
-    def open(self) -> int:
-        """Slots still to be run."""
-        return self.total - self.ok - self.failed - self.running
 
 
 def create(
@@ -252,6 +210,27 @@ class Store:
                     return [self._lease(slot, number, owner, lease_s) for _, number, slot in together]
         return []
 
+    def lease_slots(self, owner: str, lease_s: float, slots: Sequence[Slot]) -> list[Lease]:
+        """Leases on those of these slots that are open; none if anybody holds one of them: they run together."""
+        now, marks = self.clock(), ", ".join("?" * len(slots))
+        ids = [slot.id for slot in slots]
+        with transaction(self.connection, self.path):
+            held = f"SELECT 1 FROM lease WHERE expires_at > ? AND slot IN ({marks})"
+            if self.connection.execute(held, (now, *ids)).fetchone():
+                return []
+            query = f"SELECT slot, outcome, tags FROM attempt WHERE slot IN ({marks}) ORDER BY slot, number"
+            tries: dict[str, list[Try]] = {id: [] for id in ids}
+            for id, outcome, tags in self.connection.execute(query, ids).fetchall():
+                tries[id].append(_tried(outcome, tags))
+            unclosed = [slot for slot in slots if not is_closed(tries[slot.id])]
+            return [self._lease(slot, len(tries[slot.id]), owner, lease_s) for slot in unclosed]
+
+    def open_slots(self, stratum: int) -> list[Slot]:
+        """Slots of a stratum that are not closed, leased or not, in the order of the schedule."""
+        with explained(self.path):
+            keys = patiently(lambda: [key for key, tries in self._tries(stratum) if not is_closed(tries)], self.path)
+        return [_slot(row) for row in self._verified("schedule", keys)]
+
     def _lease(self, slot: Slot, number: int, owner: str, lease_s: float) -> Lease:
         row = self.connection.execute(
             "REPLACE INTO lease (slot, owner, expires_at) VALUES (?, ?, ?)",
@@ -264,6 +243,15 @@ class Store:
         """Extend the lease to `lease_s` from now; raises Fenced when the lease is lost."""
         with transaction(self.connection, self.path):
             self._held("UPDATE lease SET expires_at = ? WHERE fence = ?", lease, self.clock() + lease_s)
+
+    def renew_together(self, leases: Sequence[Lease], lease_s: float) -> None:
+        """Extend leases in one transaction; those that are lost stay lost."""
+        if not leases:
+            return
+        with transaction(self.connection, self.path):
+            for lease in leases:
+                with suppress(Fenced):
+                    self._held("UPDATE lease SET expires_at = ? WHERE fence = ?", lease, self.clock() + lease_s)
 
     def release(self, *leases: Lease) -> None:
         """Release slots with nothing stored, at once; no effect on leases that are already lost."""

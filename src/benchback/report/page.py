@@ -15,9 +15,10 @@ import polars as pl
 
 from benchback.analysis.source import Source
 from benchback.analysis.table import keys
+from benchback.analysis.wording import machine_name
 from benchback.measure import study as studies
 from benchback.measure.machine import cache_folder, keep
-from benchback.report import charts_many, prose_many
+from benchback.report import charts_machines, charts_many, prose_many
 from benchback.report.answers import Answer, families
 from benchback.report.chart import APART, FILTERS, Figure, config, has_something
 
@@ -38,6 +39,7 @@ class Section:
 SECTIONS = {
     1: Section("The verdict", "Verdict"),
     2: Section("Speed", "Speed", "every variant against the reference, and every pair of variants"),
+    13: Section("Machines", "Machines", "ratios on every machine, and over machines"),
     12: Section("Many agents", "Agents", "N agents in one program, one after another and side by side; cost of each"),
     3: Section("Durations, overheads, phases and modes", "Durations", "seconds of runs and of their parts"),
     4: Section("Iterations over time and break-even", "Break-even", "warm-up, and when a slow start has paid"),
@@ -71,6 +73,8 @@ class Content:
     """Variant -> plain name."""
     notes: Sequence[str] = ()
     """Sentences below the recommendation that no filter changes, e.g. where work differs."""
+    machines: Sequence[str] = ()
+    """Paragraphs about machines, where there are several."""
 
     def present(self, number: int) -> list[Figure]:
         """Figures of a section that have something to show."""
@@ -154,12 +158,18 @@ def _section(content: Content, place: int, number: int) -> str:
     section = SECTIONS[number]
     inside = _again(content.source) if number == 11 else ""
     if number == charts_many.SECTION:
-        inside = "".join(f"<p>{escape(text)}</p>" for text in prose_many.paragraphs(content.source))
+        inside = _paragraphs(prose_many.paragraphs(content.source))
+    if number == charts_machines.SECTION:
+        inside = _paragraphs(content.machines)
     return (
         f'<details class="section" id="s{number}"><summary><h2 id="h{number}">{place}. {escape(section.title)}</h2> '
         f'<span class="gist">{escape(section.gist)}</span></summary>'
         f"{inside}{_blocks(content.present(number))}</details>"
     )
+
+
+def _paragraphs(texts: Sequence[str]) -> str:
+    return "".join(f"<p>{escape(text)}</p>" for text in texts)
 
 
 def _blocks(figures: Sequence[Figure]) -> str:
@@ -188,10 +198,10 @@ def _verdict(content: Content) -> str:
     """One sentence, the machine, what supports them, the heat table, and the sentences behind it."""
     first = content.answers[0] if content.answers else None
     why = first.recommendation if first else "No recommendation: nothing can be compared."
-    notes = "".join(f"<p>{escape(note)}</p>" for note in content.notes)
+    notes = _paragraphs(content.notes)
     return (
         f'<div id="answer" aria-live="polite"><p class="recommendation">{escape(why)}</p></div>'
-        f'<p class="machine">{escape(machine_text(content.source))} {escape(_summary(content.source))}</p>'
+        f'<p class="machine">{escape(machine_text(content))} {escape(_summary(content.source))}</p>'
         f'<p id="evidence">{escape(first.said.evidence if first else "")}</p>{notes}'
         "<p>Ratios say how many times as long: above 1 is slower, below 1 is faster, everywhere on this page.</p>"
         f"{_blocks(content.present(1))}"
@@ -200,13 +210,12 @@ def _verdict(content: Content) -> str:
     )
 
 
-def machine_text(source: Source) -> str:
-    """`Measured on AMD EPYC, 2 CPUs, 25 GB, Linux 6.18, CPython 3.11.7.`, of what is known."""
-    machine = source.strata[-1] if source.strata else {}
-    cpus, memory = machine.get("cpus_allowed", machine.get("cpus")), machine.get("memory_bytes")
-    known = [machine.get("cpu"), f"{cpus} CPU{'s' if cpus != 1 else ''}" if cpus else None, machine.get("gpu")]
-    known += [f"{memory / 1e9:.0f} GB" if memory else None, machine.get("system"), machine.get("python")]
-    return f"Measured on {', '.join(str(x) for x in known if x)}." if any(known) else "The machine is not known."
+def machine_text(content: Content) -> str:
+    """`Measured on AMD EPYC, 2 CPUs, 25 GB, Linux 6.18, CPython 3.11.7.`, of what is known, and where others are."""
+    strata = content.source.strata
+    name = machine_name(strata[-1]) if strata else ""
+    others = " Other machines: see Machines." if charts_machines.SECTION in content.sections else ""
+    return f"Measured on {name}.{others}" if name else "The machine is not known."
 
 
 def _absent(content: Content) -> str:

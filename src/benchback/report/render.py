@@ -17,18 +17,20 @@ from altair.utils.schemapi import debug_mode
 from benchback.analysis import claim_tables, diagnostics, many, overheads, progress
 from benchback.analysis.claims import Claim, all_claims
 from benchback.analysis.export import harmless
+from benchback.analysis.machines import Fleet, fleet_claims, fleet_of, fleet_table
 from benchback.analysis.reader import read
 from benchback.analysis.source import Source
 from benchback.analysis.table import runs_table
 from benchback.errors import InputError
 from benchback.measure.machine import allowed_processors
 from benchback.measure.store import Store
-from benchback.report import charts_diagnostics, charts_many, charts_speed, charts_training
+from benchback.report import charts_diagnostics, charts_machines, charts_many, charts_speed, charts_training
 from benchback.report.answers import answers
 from benchback.report.chart import Figure, rows_of, specification, unfiltered, with_data
 from benchback.report.drawing import Drawing, draw, drawings
 from benchback.report.naming import plain_names
 from benchback.report.page import Content, page, rounded_table
+from benchback.report.prose_machines import paragraphs
 from benchback.report.rows import spread_chart
 from benchback.report.work import work_text
 from benchback.training.outputs import check_replaceable, replacing_folder
@@ -73,7 +75,7 @@ def tables_of(source: Source, claims: Sequence[Claim]) -> dict[str, pl.DataFrame
     runs = found["runs"]
     found["device_memory"] = runs.filter(pl.col("device_mb").is_not_null() & ~pl.col("twin"))
     found = {name: with_main(source, table) if name in BY_VARIANT else table for name, table in found.items()}
-    return found | {"machines": pl.DataFrame()}
+    return found | {"machines": pl.DataFrame(), "fleet": pl.DataFrame()}
 
 
 def with_main(source: Source, table: pl.DataFrame) -> pl.DataFrame:
@@ -90,7 +92,7 @@ def charts_of(source: Source) -> list[Figure]:
     """Every chart, and every table without one, in the order of the page."""
     # Checking every channel against the schema takes seconds; the tests check whole charts.
     with debug_mode(False):
-        parts = (charts_speed, charts_many, charts_training, charts_diagnostics)
+        parts = (charts_speed, charts_machines, charts_many, charts_training, charts_diagnostics)
         return [figure for part in parts for figure in part.section(source)]
 
 
@@ -102,8 +104,12 @@ def render(
     against: Store | None = None,
     images: bool = True,
     env_times: Mapping[str, float] | None = None,
+    fleet: Fleet | None = None,
 ) -> list[Path]:
-    """Write the report of a store below the folder `out`; returns what was written, the page first."""
+    """Write the report of a store below the folder `out`; returns what was written, the page first.
+
+    `fleet` has the strata of the store if they have been read already.
+    """
     check_replaceable(out, MAKER)
     source = read(store, seed, env_times=env_times)
     if not any(run.sampled for run in source.runs):
@@ -112,6 +118,7 @@ def render(
     tables = tables_of(source, claims)
     if against is not None:
         tables["machines"] = _beside(source, read(against, seed))
+    tables["fleet"], said = _over_machines(source, fleet)
     figures = charts_of(source)
     names = plain_names(source)
     specifications = {x.id: specification(x, source.orders, names) for x in figures if x.chart is not None}
@@ -124,6 +131,7 @@ def render(
         answers(source, claims),
         names,
         tuple(filter(None, [work_text(source, names)])),
+        said,
     )
     shown = {figure.id: unfiltered(figure, rows_of(figure, tables[figure.data])) for figure in figures}
     pictured = [x for x in figures if images and x.chart is not None and not shown[x.id].is_empty()]
@@ -136,6 +144,15 @@ def render(
         for figure, drawing in zip(pictured, drawn, strict=True):
             files += _images(draft, figure.id, drawing)
     return [out / path.relative_to(draft) for path in files]
+
+
+def _over_machines(source: Source, fleet: Fleet | None) -> tuple[pl.DataFrame, list[str]]:
+    """The claims of every machine and over machines as a table and in words; nothing of one machine."""
+    if len(source.strata) < 2:
+        return pl.DataFrame(), []
+    fleet = fleet or fleet_of(source.store, source.seed)
+    claims = fleet_claims(fleet)
+    return with_main(source, fleet_table(claims)), paragraphs(fleet, claims)
 
 
 def _beside(source: Source, other: Source) -> pl.DataFrame:

@@ -1,8 +1,9 @@
 """Statistics of measurements: pure functions on arrays, every random draw from a Generator given.
 
-`ratios` estimates, `relay` compares programs that take turns, `verdicts` decides, `steady` finds where warm-up ends,
-`breakeven` when it has paid, `together` from how many agents on one program pays, `returns` summarises learning,
-`slopes` looks for leaks, `published` recomputes the tables of benchback-rl by its own formulas.
+`ratios` estimates, `relay` compares programs that take turns, `verdicts` decides, `machines` sums up over machines,
+`steady` finds where warm-up ends, `breakeven` when it has paid, `together` from how many agents on one program pays,
+`returns` summarises learning, `slopes` looks for leaks, `published` recomputes the tables of benchback-rl by its own
+formulas.
 A value that cannot be computed is replaced by a typed reason (`missing`), never by a sentence.
 The tests simulate campaigns with known effects and check false alarms, coverage and power against the claims here.
 Importing this imports neither scipy nor ruptures; the functions that need them do.
@@ -10,6 +11,7 @@ Importing this imports neither scipy nor ruptures; the functions that need them 
 
 from benchback.stats.breakeven import BreakEven, NoBreakEven, break_even
 from benchback.stats.durations import time_left
+from benchback.stats.machines import RandomEffects, random_effects
 from benchback.stats.medians import Median, median_interval
 from benchback.stats.missing import Measured, Missing, NotPositive
 from benchback.stats.published import Published, all_pairs, windows
@@ -52,6 +54,7 @@ from benchback.stats.verdicts import (
     compare,
     compare_unpaired,
     differ,
+    from_estimate,
     holm,
     p_beyond,
     pool,
@@ -76,6 +79,7 @@ __all__ = [
     "NotPositive",
     "Pooled",
     "Published",
+    "RandomEffects",
     "Ratio",
     "Segment",
     "Slope",
@@ -95,6 +99,7 @@ __all__ = [
     "differ",
     "difference",
     "estimate",
+    "from_estimate",
     "geometric_mean",
     "holm",
     "interquartile_mean",
@@ -109,6 +114,7 @@ __all__ = [
     "performance_profile",
     "pool",
     "profile_band",
+    "random_effects",
     "relay_ratio",
     "robust_slope",
     "steady",

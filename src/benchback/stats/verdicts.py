@@ -197,6 +197,11 @@ def pool(
     return Pooled(overall, adjust(rows, lower_is_better=lower_is_better))
 
 
+def from_estimate(name: str, found: Estimate, blocks: int, *, margin: float = MARGIN) -> Comparison:
+    """The row of an estimate by itself, with its verdict."""
+    return adjust([_row(name, found, blocks, margin)])[0]
+
+
 def differ(estimates: Sequence[Estimate], *, margin: float = MARGIN, alpha: float = ALPHA) -> bool:
     """Whether log ratios differ by more than their errors explain, so that they must not be pooled.
 

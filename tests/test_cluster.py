@@ -1,0 +1,287 @@
+"""A real Ray cluster of two nodes on this machine, disturbed for real; stations relay processes without a framework.
+
+All but the first tests are slow: they start Ray. `BENCHBACK_KILLS` says how many random kills there are.
+"""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import relay_double
+from campaign_double import HOOKS
+from cluster_double import STUDY
+from relay_campaign import relayed
+from test_campaign import table
+
+from benchback.cli import running
+from benchback.errors import InputError
+from benchback.measure import machine
+from benchback.measure.cluster import Place, RayStations, place_of
+from benchback.measure.coordinator import open_campaign, work
+from benchback.measure.driver import Gone, Joined
+from benchback.measure.store import Event, open_store
+
+DOUBLE = Path(__file__).parent / "cluster_double.py"
+NODE: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 80 << 20}
+PATIENCE_S = 400.0
+
+
+# Without Ray.
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("ray:auto", Place("auto")),
+        ("ray://head:10001", Place("ray://head:10001")),
+        ("ray:local=2", Place("", 2)),
+    ],
+)
+def test_a_cluster_is_named_on_the_command_line(given: str, expected: Place) -> None:
+    assert place_of(given) == expected
+
+
+@pytest.mark.parametrize("given", ["ray", "ray:local", "ray:local=0", "ray:local=two", "ray://head", "slurm:auto"])
+def test_another_place_names_the_remedy(given: str) -> None:
+    with pytest.raises(InputError, match="must be ray://HOST:PORT, ray:auto or ray:local=N"):
+        place_of(given)
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--on", "ray:auto", "--protocol", "runs"], "--on runs relays"),
+        (["--on", "ray:auto", "--in-process"], "--in-process is for one machine"),
+        (["--ship"], "--ship sends code to a cluster; add --on"),
+    ],
+)
+def test_flags_that_do_not_go_with_a_cluster_are_refused(flags: list[str], words: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=words):
+        running.run(["smoke", "--store", str(tmp_path / "s.sqlite"), *flags])
+
+
+class Silent(RayStations):
+    """Stations without Ray: calls are not made."""
+
+    def call(self, station: str, what: str, token: int, *given: Any) -> None:
+        pass
+
+
+def test_other_versions_or_code_are_refused_with_the_difference() -> None:
+    stations = Silent(STUDY)
+    stations.actors, stations.nodes = {"a": None, "b": None}, {"node a": "a", "node b": "b"}
+    same = machine.fingerprint() | {"cpu": "another", "memory_bytes": 1}
+    assert isinstance(stations.admit("a", same), Joined)
+    found = stations.admit("b", same | {"code": "other", "version jax": "0.0.1"})
+    assert isinstance(found, Gone)
+    assert "code: " in found.why
+    assert "version jax: " in found.why
+    assert "-> 0.0.1" in found.why
+    assert "--ship" in found.why
+    assert list(stations.refused) == ["node b"]
+
+
+def test_a_cluster_of_nodes_that_cannot_be_used_says_why() -> None:
+    stations = Silent(STUDY)
+    stations.refused["node b"] = "other software"
+    with pytest.raises(InputError, match="no node of the cluster can be used; node b: other software"):
+        stations.check_any()
+
+
+# With Ray.
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Any]:
+    """A cluster of two nodes."""
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args=NODE | {"include_dashboard": False})
+    try:
+        cluster.add_node(**NODE)
+        yield cluster
+    finally:
+        cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    """The table of the same campaign on one machine."""
+    folder = tmp_path_factory.mktemp("alone")
+    command = relay_double.give(folder / "runners")
+    with open_campaign(folder / "alone.sqlite", STUDY) as store:
+        assert work(store, STUDY, replace(HOOKS, launch=None, relay=relayed(command)))
+    return table(folder / "alone.sqlite")
+
+
+class Campaign:
+    """A campaign whose driver is a process."""
+
+    def __init__(self, folder: Path, address: str) -> None:
+        self.path, self.runners, self.address = folder / "many.sqlite", folder / "runners", address
+        relay_double.give(self.runners)
+        self.driver: subprocess.Popen | None = None
+
+    def start(self, *lease_s: float) -> subprocess.Popen:
+        command = [sys.executable, str(DOUBLE), str(self.path), str(self.runners), self.address, *map(str, lease_s)]
+        self.driver = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        return self.driver
+
+    def events(self, kind: str) -> list[Event]:
+        if not self.path.exists():
+            return []
+        with open_store(self.path, readonly=True) as store:
+            return [event for event in store.events() if event.kind == kind]
+
+    def wait(self, kind: str, count: int) -> None:
+        """Until so many events have been stored."""
+        wait_for(lambda: len(self.events(kind)) >= count)
+
+    def stations(self) -> set[str]:
+        return {event.detail["station"] for event in self.events("placed")}
+
+    def leftovers(self) -> list[psutil.Process]:
+        """Processes of relays that are still there."""
+        found = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                if str(self.runners) in process.cmdline():
+                    found.append(process)
+        return found
+
+
+@pytest.fixture
+def campaign(nodes: Any, tmp_path: Path) -> Iterator[Campaign]:
+    made = Campaign(tmp_path, nodes.address)
+    yield made
+    if made.driver and made.driver.poll() is None:
+        made.driver.kill()
+        made.driver.wait()
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.1)
+
+
+def actors() -> list[psutil.Process]:
+    """Processes of stations."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.cmdline()[:1] and process.cmdline()[0].startswith("ray::Actor"):
+                found.append(process)
+    return found
+
+
+@pytest.mark.slow
+def test_a_campaign_on_two_nodes_ends_as_on_one_machine(campaign: Campaign, alone: list[Any]) -> None:
+    assert campaign.start().wait(PATIENCE_S) == 0
+    assert table(campaign.path) == alone
+    assert len(campaign.stations()) == 2
+    blocks = Counter((event.detail["group"], event.detail["block"]) for event in campaign.events("placed"))
+    assert set(blocks.values()) == {1}
+    with open_store(campaign.path, readonly=True) as store:
+        assert len(store.strata()) == 1
+        assert len(store.canaries()) == 2 * 8
+
+
+@pytest.mark.slow
+def test_a_killed_station_is_replaced(campaign: Campaign, alone: list[Any]) -> None:
+    driver = campaign.start()
+    campaign.wait("placed", 3)
+    actors()[0].kill()
+    assert driver.wait(PATIENCE_S) == 0
+    assert table(campaign.path) == alone
+    assert len(campaign.events("lost")) == 1
+    assert len(campaign.stations()) == 3
+
+
+@pytest.mark.slow
+def test_a_killed_node_is_done_without_and_one_that_joins_late_is_used(
+    nodes: Any, campaign: Campaign, alone: list[Any]
+) -> None:
+    driver = campaign.start()
+    campaign.wait("placed", 2)
+    (lost,) = nodes.worker_nodes
+    nodes.remove_node(lost, allow_graceful=False)
+    nodes.add_node(**NODE)
+    assert driver.wait(PATIENCE_S) == 0
+    assert table(campaign.path) == alone
+    assert campaign.events("lost")
+    wait_for(lambda: not campaign.leftovers())
+
+
+@pytest.mark.slow
+def test_a_killed_driver_leaves_nothing_running_and_goes_on_where_it_was(campaign: Campaign, alone: list[Any]) -> None:
+    driver = campaign.start()
+    campaign.wait("placed", 3)
+    driver.kill()
+    driver.wait()
+    wait_for(lambda: not campaign.leftovers())
+    assert campaign.start().wait(PATIENCE_S) == 0
+    assert table(campaign.path) == alone
+
+
+@pytest.mark.slow
+def test_a_station_that_hangs_for_a_lease_is_fenced_when_it_comes_back(campaign: Campaign, alone: list[Any]) -> None:
+    driver = campaign.start(4.0)
+    campaign.wait("placed", 2)
+    station = actors()[0]
+    hung = [station, *station.children(recursive=True)]
+    for process in hung:
+        process.suspend()
+    campaign.wait("lost", 1)
+    for process in hung:
+        with suppress(psutil.NoSuchProcess):
+            process.resume()
+    assert driver.wait(PATIENCE_S) == 0
+    assert table(campaign.path) == alone
+    assert len(campaign.events("fenced")) == 1
+
+
+@pytest.mark.slow
+def test_asked_to_stop_ends_every_process_within_ten_seconds(campaign: Campaign, alone: list[Any]) -> None:
+    driver = campaign.start()
+    campaign.wait("placed", 2)
+    began_s = time.monotonic()
+    driver.send_signal(signal.SIGINT)
+    assert driver.wait(PATIENCE_S) == 130
+    wait_for(lambda: not campaign.leftovers())
+    assert time.monotonic() - began_s < 10
+    with open_store(campaign.path, readonly=True) as store:
+        assert store.progress().running == 0
+    assert campaign.start().wait(PATIENCE_S) == 0
+    assert table(campaign.path) == alone
+
+
+@pytest.mark.slow
+def test_random_kills_lose_nothing_and_count_nothing_twice(campaign: Campaign, alone: list[Any]) -> None:
+    moments, kills = random.Random(0), int(os.environ.get("BENCHBACK_KILLS", "8"))
+    driver = campaign.start()
+    for _ in range(kills):
+        with suppress(subprocess.TimeoutExpired):
+            driver.wait(moments.uniform(0.5, 6.0))
+        if driver.poll() is None:
+            victims = [psutil.Process(driver.pid), *actors()]
+            with suppress(psutil.NoSuchProcess):
+                moments.choice(victims).kill()
+        if driver.poll() is not None:
+            driver = campaign.start()
+    # A driver that has lost too many stations over a block ends, and is started again by its user.
+    while driver.wait(PATIENCE_S) != 0:
+        driver = campaign.start()
+    assert table(campaign.path) == alone
