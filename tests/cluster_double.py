@@ -1,7 +1,7 @@
 """A driver of a Ray cluster whose stations relay processes without a framework: everything else is the real thing.
 
-`python cluster_double.py STORE FOLDER ADDRESS [LEASE_S]`: works on the campaign of STUDY on the cluster at ADDRESS,
-with the faults that FOLDER has for its runners, until it is complete or asked to stop.
+`python cluster_double.py STORE FOLDER ADDRESS [LEASE_S] [ship]`: works on the campaign of STUDY on the cluster at
+ADDRESS, with the faults that FOLDER has for its runners, until it is complete or asked to stop.
 """
 
 import sys
@@ -33,12 +33,13 @@ def tools(folder: Path) -> Tools:
 
 
 def main() -> None:
-    path, folder, address, *lease_s = sys.argv[1:]
+    path, folder, address, *options = sys.argv[1:]
+    ship, lease_s = "ship" in options, [x for x in options if x != "ship"]
     stop, chosen = on_stop(), Place(address)
     lasts_s = float(lease_s[0]) if lease_s else LEASE_S
     cluster.BEAT_S = lasts_s / 12
     hooks = replace(HOOKS, launch=None, asked_to_stop=stop, log=lambda line: print(line, flush=True))
-    with stations_of(chosen, STUDY, tools=tools(Path(folder))) as stations:
+    with stations_of(chosen, STUDY, ship=ship, tools=tools(Path(folder))) as stations:
         first = stations.first(stop)
         with open_campaign(Path(path), STUDY, fingerprint=first.fingerprint, many=True) as store:
             done = Driver(store, STUDY, hooks, stations, [first], lasts_s, lasts_s / 4).work()

@@ -15,6 +15,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
+import benchback
 from benchback.measure.record import Cell, Record
 from benchback.measure.wire import write_frame
 from benchback.measure.worker import CACHES, Job, cached_files, die_with
@@ -77,6 +78,7 @@ class Double:
     def note(self, what: str, began_s: float, **more: Any) -> None:
         """Append to the log, whole."""
         line = {"name": self.name, "what": what, "from": began_s, "to": time.monotonic(), "pid": os.getpid()} | more
+        line["benchback"] = benchback.__file__
         handle = os.open(self.folder / "log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         os.write(handle, json.dumps(line | {"seed": self.job.seed, "caches": self.caches}).encode() + b"\n")
         os.close(handle)

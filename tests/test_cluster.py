@@ -133,8 +133,8 @@ class Campaign:
         relay_double.give(self.runners)
         self.driver: subprocess.Popen | None = None
 
-    def start(self, *lease_s: float) -> subprocess.Popen:
-        command = [sys.executable, str(DOUBLE), str(self.path), str(self.runners), self.address, *map(str, lease_s)]
+    def start(self, *options: float | str) -> subprocess.Popen:
+        command = [sys.executable, str(DOUBLE), str(self.path), str(self.runners), self.address, *map(str, options)]
         self.driver = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         return self.driver
 
@@ -197,6 +197,16 @@ def test_a_campaign_on_two_nodes_ends_as_on_one_machine(campaign: Campaign, alon
     with open_store(campaign.path, readonly=True) as store:
         assert len(store.strata()) == 1
         assert len(store.canaries()) == 2 * 8
+
+
+@pytest.mark.slow
+def test_shipped_code_is_what_runs(campaign: Campaign, alone: list[Any]) -> None:
+    assert campaign.start("ship").wait(PATIENCE_S) == 0
+    assert table(campaign.path) == alone
+    # What was sent lies in Ray's own folder, and is equal to the driver's.
+    paths = [event["benchback"] for event in relay_double.log(campaign.runners)]
+    assert paths
+    assert all("py_modules" in path for path in paths)
 
 
 @pytest.mark.slow
