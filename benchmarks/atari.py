@@ -1,8 +1,8 @@
 """Atari by envpool: CPU time of CleanRL's published PPO on Pong, here and in Stable-Baselines3.
 
 `python benchmarks/atari.py` prints the table of docs/networks.md. The sides take turns, an iteration each, in one
-process with one thread, and each has a first one that is not counted. JAX has reordered gradients: without them XLA
-takes minutes for a gradient step. Stable-Baselines3 is no dependency:
+process with one thread, and each has a first one that is not counted. JAX has reordered gradients: without them an
+iteration did not end in two minutes. Stable-Baselines3 is no dependency:
 `pip install --no-deps --target FOLDER stable-baselines3==2.9.2`, then PYTHONPATH=FOLDER.
 """
 

@@ -3,8 +3,8 @@
 `python benchmarks/convolutions.py` prints the tables of docs/networks.md. The first is of a gradient step in plain JAX,
 one tower of MinAtar on 256 images: alone, as one of eight unrolled, and as one of eight in a loop. The second is of PPO
 on Breakout-MinAtar with the sizes of the study `networks`: iterations in turns, in one process with one thread.
-`--tower nature` gives the first table for Atari's tower, without the framework's gradients in a loop: one such step
-takes minutes. All times are of the processor.
+`--tower nature` gives the first table for Atari's tower, without the framework's gradients in a loop, which did not end
+in two minutes. All times are of the processor.
 """
 
 import argparse
