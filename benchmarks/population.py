@@ -35,7 +35,7 @@ CONFIGS = {"ppo": WORK.config, "dqn": registry.config("dqn")(learning_starts=1_0
 BACKEND = "purejax"
 REFERENCE = "PureJaxRL's way, vmap"
 CALL_STEPS = 2**18
-"""Steps of all agents in one program call, about: some seconds at most."""
+"""Steps of all agents in one program call, about, unless `--steps` says."""
 
 
 @dataclass
@@ -98,10 +98,10 @@ def theirs(algorithm: str, size: int, iterations: int) -> Side:
     return compiled(jax.vmap(lambda one: jax.lax.scan(update, one, None, iterations)), runner)
 
 
-def table(algorithm: str, size: int, groups: list[int], rounds: int) -> None:
+def table(algorithm: str, size: int, groups: list[int], rounds: int, call_steps: int) -> None:
     """Print the rows of one population size."""
     batch_size = CONFIGS[algorithm].batch_size
-    iterations = max(2, CALL_STEPS // (size * batch_size))
+    iterations = max(2, call_steps // (size * batch_size))
     sides = {REFERENCE: theirs(algorithm, size, iterations)}
     for group in sorted({min(group, size) for group in groups}):
         for gradients in get_args(Gradients):
@@ -129,11 +129,12 @@ def main() -> None:
     parser.add_argument("--members", type=int, nargs="+", default=[1, 32, 256, 1024])
     parser.add_argument("--groups", type=int, nargs="+", default=[8])
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--steps", type=int, default=CALL_STEPS)
     flags = parser.parse_args()
     print("| agents | program | agent steps/s | ratio (rounds) | memory per agent | compile |")
     print("|---:|---|---:|---|---:|---:|")
     for size in flags.members:
-        table(flags.algorithm, size, flags.groups, flags.rounds)
+        table(flags.algorithm, size, flags.groups, flags.rounds, flags.steps)
 
 
 if __name__ == "__main__":
