@@ -68,9 +68,10 @@ def over_processors(asked: Population, flags: TrainFlags) -> Population:
     """The population divided over as many CPU devices as there are processors, if nobody has said otherwise.
 
     `--devices` and `--threads` are followed; a resumed population keeps what it had. Devices of other kinds are not
-    divided unasked. The CPU devices are made here, before anything is computed.
+    divided unasked. The CPU devices are made here, unless a module of the user has imported jax before.
     """
-    if not registry.BACKENDS[flags.run.backend].populations or FORCED in os.environ.get("XLA_FLAGS", ""):
+    settled = "jax" in sys.modules or FORCED in os.environ.get("XLA_FLAGS", "")
+    if settled or not registry.BACKENDS[flags.run.backend].populations:
         return asked
     count = asked.devices
     if flags.resume is None and flags.devices is None and flags.threads == 1:
@@ -80,10 +81,7 @@ def over_processors(asked: Population, flags: TrainFlags) -> Population:
     limit_threads(max(count, flags.threads))
     import jax
 
-    try:
-        jax.config.update("jax_num_cpu_devices", count)
-    except RuntimeError:  # an own environment has used a device already
-        return asked
+    jax.config.update("jax_num_cpu_devices", count)
     return replace(asked, devices=count) if jax.default_backend() == "cpu" else asked
 
 
