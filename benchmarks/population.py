@@ -1,11 +1,13 @@
-"""Many agents in one program, against PureJaxRL's way under vmap: the same PPO work, in one process, in turns.
+"""Many agents in one program, against PureJaxRL's way under vmap: the same work, in one process, in turns.
 
-    NPROC=1 python benchmarks/population.py [--members 1 32 256 1024] [--rounds 7] [--groups 8]
+    NPROC=1 python benchmarks/population.py [--algorithm ppo] [--members 1 32 256 1024] [--rounds 7] [--groups 8]
 
-The work is workload B: CartPole, 4 environments x 128 steps, 4 minibatches, 4 epochs, two towers of 64-64. Every round
-runs each side once, in an order drawn anew; ratios are within a round, above 1 where ours is faster. Theirs is the
-baseline `measure/peers/programs/purejax_style.py`, vmapped over seeds and initialised one after another, because the
-wide batched QR of a vmapped initialisation can stop XLA's threads. One thread each: set NPROC=1 before starting.
+PPO is workload B: CartPole, 4 environments x 128 steps, 4 minibatches, 4 epochs, two towers of 64-64. DQN is the
+published one: CartPole, 10 environments, a minibatch of 128 for each of their steps, a replay of 10,000, 120-84; it
+learns from step 1,000 on, so that all timed steps do. Every round runs each side once, in an order drawn anew; ratios
+are within a round, above 1 where ours is faster. Theirs are the baselines `measure/peers/programs/purejax_style.py`
+and `purejax_dqn.py`, vmapped over seeds and initialised one after another, because the wide batched QR of a vmapped
+initialisation can stop XLA's threads. One thread each: set NPROC=1 before starting.
 """
 
 import argparse
@@ -14,7 +16,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args
@@ -28,10 +30,12 @@ from benchback.measure.peers.work import WORKLOADS
 from benchback.population.members import execute
 
 WORK = WORKLOADS["B"]
+ENV = f"gymnax/{WORK.env}"
+CONFIGS = {"ppo": WORK.config, "dqn": registry.config("dqn")(learning_starts=1_000)}
 BACKEND = "purejax"
 REFERENCE = "PureJaxRL's way, vmap"
 CALL_STEPS = 2**18
-"""Steps of all agents in one program call, about: some seconds at most."""
+"""Steps of all agents in one program call, about, unless `--steps` says."""
 
 
 @dataclass
@@ -65,37 +69,49 @@ def compiled(function: Callable[[Any], Any], state: Any) -> Side:
     return side
 
 
-def ours(size: int, group: int, iterations: int, gradients: Gradients) -> Side:
+def single(algorithm: str, gradients: Gradients) -> tuple[Any, Any]:
+    """The agent as populations train it, and its backend."""
+    make, backend = registry.load(algorithm, BACKEND, gradients)
+    config = CONFIGS[algorithm]
+    return make(config, envs.make(ENV, config.num_envs, "jax")), backend
+
+
+def ours(algorithm: str, size: int, group: int, iterations: int, gradients: Gradients) -> Side:
     """`size` members in groups, a chunk of iterations as one program."""
-    make, backend = registry.load("ppo", BACKEND, gradients)
-    agent = make(WORK.config, envs.make(f"gymnax/{WORK.env}", WORK.config.num_envs, "jax"))
+    agent, backend = single(algorithm, gradients)
     many = execute(agent, backend, "none", "chunk", iterations, size=size, group=min(group, size))
     assert many.iterate is not None
     return compiled(many.iterate, start(many, 0))
 
 
-def theirs(size: int, iterations: int) -> Side:
+def theirs(algorithm: str, size: int, iterations: int) -> Side:
     """`size` seeds under one vmap."""
     sys.path.insert(0, str(Path(benchback.__file__).parent / "measure" / "peers" / "programs"))
+    import purejax_dqn
     import purejax_style  # pyright: ignore[reportMissingImports]
 
-    begin, update = purejax_style.make_parts(SimpleNamespace(**WORK.to_dict()))
+    config = CONFIGS[algorithm]
+    told = {"env": WORK.env, "total_steps": config.num_iterations * config.batch_size}
+    program = {"ppo": purejax_style, "dqn": purejax_dqn}[algorithm]
+    begin, update = program.make_parts(SimpleNamespace(**asdict(config) | told | {"hidden_sizes": config.hidden}))
     runner = jax.jit(lambda keys: jax.lax.map(begin, keys))(jax.random.split(jax.random.PRNGKey(0), size))
     return compiled(jax.vmap(lambda one: jax.lax.scan(update, one, None, iterations)), runner)
 
 
-def table(size: int, groups: list[int], rounds: int) -> None:
+def table(algorithm: str, size: int, groups: list[int], rounds: int, call_steps: int) -> None:
     """Print the rows of one population size."""
-    iterations = max(2, CALL_STEPS // (size * WORK.config.batch_size))
-    sides = {REFERENCE: theirs(size, iterations)}
+    batch_size = CONFIGS[algorithm].batch_size
+    iterations = max(2, call_steps // (size * batch_size))
+    sides = {REFERENCE: theirs(algorithm, size, iterations)}
     for group in sorted({min(group, size) for group in groups}):
         for gradients in get_args(Gradients):
-            sides[f"ours, groups of {group}, {gradients}"] = ours(size, group, iterations, gradients)
+            name = f"ours, groups of {group}, {gradients}"
+            sides[name] = ours(algorithm, size, group, iterations, gradients)
     order = random.Random(size)
     for _ in range(rounds):
         for name in order.sample(list(sides), len(sides)):
             sides[name].call()
-    steps = size * iterations * WORK.config.batch_size
+    steps = size * iterations * batch_size
     for name, side in sides.items():
         ratios = [a / b for a, b in zip(sides[REFERENCE].seconds, side.seconds, strict=True)]
         print(
@@ -109,14 +125,16 @@ def table(size: int, groups: list[int], rounds: int) -> None:
 def main() -> None:
     """Time, then print a table as Markdown."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--algorithm", choices=[*CONFIGS], default="ppo")
     parser.add_argument("--members", type=int, nargs="+", default=[1, 32, 256, 1024])
     parser.add_argument("--groups", type=int, nargs="+", default=[8])
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--steps", type=int, default=CALL_STEPS)
     flags = parser.parse_args()
     print("| agents | program | agent steps/s | ratio (rounds) | memory per agent | compile |")
     print("|---:|---|---:|---|---:|---:|")
     for size in flags.members:
-        table(size, flags.groups, flags.rounds)
+        table(flags.algorithm, size, flags.groups, flags.rounds, flags.steps)
 
 
 if __name__ == "__main__":

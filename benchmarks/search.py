@@ -1,6 +1,6 @@
 """A search that finds a better PPO than the defaults on two environments, confirmed on fresh seeds.
 
-    NPROC=1 python benchmarks/search.py [--quick]
+    NPROC=1 python benchmarks/search.py [--quick] [--env gymnax/Pendulum-v1]
 
 Four floats are searched by a population of 64 points x 3 seeds in one program; then the best point and the defaults are
 trained again on 10 seeds that the search has not seen. Both have the same sizes and the same number of steps, so that
@@ -19,7 +19,7 @@ from benchback.tools.tune.result import Outcome, label, lines_from
 from benchback.tools.tune.searching import Search, Settings, find_programs, full_length, open_search, train_programs
 from benchback.tools.tune.space import Space, varied
 
-ENVIRONMENTS = {"gymnax/CartPole-v1": 100, "gymnax/Acrobot-v1": 100}
+ENVIRONMENTS = {"gymnax/CartPole-v1": 100, "gymnax/Pendulum-v1": 100}
 """Environment -> iterations, of 1024 steps each."""
 SIZES = {"num_envs": 8, "num_steps": 128, "num_epochs": 4, "num_minibatches": 4, "unit": "chunk", "chunk": 10}
 VARIED = {
@@ -49,11 +49,12 @@ def main() -> None:
     """Search and confirm on both environments, and print what was found."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="few points, few steps: a look at how it works")
-    quick = parser.parse_args().quick
+    parser.add_argument("--env", choices=[*ENVIRONMENTS], nargs="+", default=[*ENVIRONMENTS])
+    flags = parser.parse_args()
     limit_threads(1)
-    for env, iterations in ENVIRONMENTS.items():
+    for env in flags.env:
         started = time.perf_counter()
-        given = (env, 20, 16, 2, 5) if quick else (env, iterations, 64, 3, 10)
+        given = (env, 20, 16, 2, 5) if flags.quick else (env, ENVIRONMENTS[env], 64, 3, 10)
         outcome, told = searched(*given)
         best = outcome.lines[0]
         print(f"{env}: {len(outcome.lines)} points x {outcome.seeds} seeds, {time.perf_counter() - started:.0f} s")

@@ -5,10 +5,12 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from conftest import TINY
 
+from benchback.cli.populations import even_share
 from benchback.errors import InputError
 from benchback.population.devices import check_even, mesh_of
 from benchback.population.spec import Population, members_of
@@ -102,3 +104,31 @@ def test_members_that_do_not_divide_evenly_are_refused_with_the_remedy(size: int
     with pytest.raises(InputError, match=f"do not divide {size} members evenly.*{remedy}"):
         check_even(size, devices)
     check_even(8, 4)
+
+
+@pytest.mark.parametrize(("members", "processors"), [(8, 4), (6, 3), (7, 1), (2, 2)])
+def test_members_are_divided_over_as_many_processors_as_divide_them(
+    members: int, processors: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
+    assert even_share(members) == processors
+
+
+DIVIDED = """
+import os, sys
+os.sched_getaffinity = lambda _: {0, 1}
+from benchback.cli.training import train
+sizes = "--num-envs 2 --num-steps 4 --num-minibatches 1 --num-epochs 1 --hidden-sizes 4 --backend purejax".split()
+code = train(["ppo", "--seeds", "4", "--num-iterations", "2", "--out", sys.argv[1], *sizes])
+import jax
+print(code, len(jax.devices()))
+"""
+
+
+@pytest.mark.slow
+def test_on_a_cpu_all_processors_are_used_and_told(tmp_path: Path) -> None:
+    given = [sys.executable, "-c", DIVIDED, str(tmp_path / "run")]
+    done = subprocess.run(given, env=os.environ, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[-1] == "0 2", done.stderr
+    assert "divided over 2 CPU devices" in done.stderr
+    assert "devices: 2" in (tmp_path / "run" / "population.yaml").read_text()

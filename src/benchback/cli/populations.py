@@ -1,6 +1,7 @@
 """`benchback train` of a population: which members are meant, their progress and their outcome."""
 
 import json
+import os
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,17 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchback.cli.arguments import each, on_interrupt
+from benchback import registry
+from benchback.cli.arguments import each, limit_threads, on_interrupt
 from benchback.cli.tables import jsonable
 from benchback.cli.training import Reporter, TrainFlags, monitor_of
 from benchback.errors import InputError
 from benchback.population.folder import Stored, is_population, open_any, open_population
-from benchback.population.spec import Population, parse_vary
+from benchback.population.spec import Population, members_of, parse_vary
 from benchback.training.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
     from benchback.population.training import Begun, Trained
 
+FORCED = "xla_force_host_platform_device_count"
 MOST_SHOWN = 5
 """Members that diverged which are named one by one."""
 
@@ -59,6 +62,32 @@ def asked_for(flags: TrainFlags, origin: Origin | None) -> Population | None:
         return None
     seeds = 1 if flags.seeds is None else flags.seeds
     return Population(parse_vary(flags.vary), flags.population, seeds, flags.sampling, **choices)
+
+
+def over_processors(asked: Population, flags: TrainFlags) -> Population:
+    """The population divided over as many CPU devices as there are processors, if nobody has said otherwise.
+
+    `--devices` and `--threads` are followed; a resumed population keeps what it had. Devices of other kinds are not
+    divided unasked. The CPU devices are made here, unless a module of the user has imported jax before.
+    """
+    settled = "jax" in sys.modules or FORCED in os.environ.get("XLA_FLAGS", "")
+    if settled or not registry.BACKENDS[flags.run.backend].populations:
+        return asked
+    count = asked.devices
+    if flags.resume is None and flags.devices is None and flags.threads == 1:
+        count = even_share(len(members_of(asked, flags.run)))
+    if count == 1 or (flags.resume is None and flags.devices is not None):
+        return asked
+    limit_threads(max(count, flags.threads))
+    import jax
+
+    jax.config.update("jax_num_cpu_devices", count)
+    return replace(asked, devices=count) if jax.default_backend() == "cpu" else asked
+
+
+def even_share(size: int) -> int:
+    """The largest number of this process's processors that divides so many members evenly."""
+    return next(n for n in range(len(os.sched_getaffinity(0)), 0, -1) if size % n == 0)
 
 
 class PopulationReporter(Reporter):

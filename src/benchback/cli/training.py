@@ -72,7 +72,8 @@ class TrainFlags(Generic[Config]):
     group: int | None = None
     """Members of a population that run side by side; by default as many as the processor's cache is likely to hold."""
     devices: int | None = None
-    """Devices over which the members of a population are divided evenly, e.g. GPUs; by default 1."""
+    """Devices over which the members of a population are divided evenly, e.g. GPUs; by default 1, on a CPU as many as
+    there are processors, or as divide the members evenly."""
     out: Path | None = None
     """Run folder to create; by default a name under runs/ made of the run's settings, numbered if it exists."""
     checkpoint_every: int | None = None
@@ -167,6 +168,7 @@ def train(arguments: list[str]) -> int:
         keep_programs(flags.compile_cache)
     allow_precision(flags.run)
     tell_notes(flags.run.env)
+    asked = asked and populations.over_processors(asked, flags)
     return populations.run_population(flags, asked, origin) if asked else run_training(flags, origin)
 
 

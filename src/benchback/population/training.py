@@ -252,6 +252,8 @@ def _begin(
         choice = likely(run, len(members), wanted.devices)
         # Stored: another processor might choose another group, and continue with other roundings.
         wanted, told = replace(wanted, group=choice.group), f"one program, {choice}"
+    if wanted.devices > 1:
+        told += f"; divided over {wanted.devices} {jax.default_backend().upper()} devices"
     at = origin.checkpoint if origin else None
     training = trainer(run, members, group=wanted.group, devices=wanted.devices, checkpoint=at)
     iteration = at.iteration if at else 0
