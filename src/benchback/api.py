@@ -243,7 +243,7 @@ def train(
     agent is evaluated greedily every so many environment steps, and `Result.best` is the best of them; `stop_at` ends
     training at a return. Raises Diverged if a loss or a weight is no longer finite.
     """
-    run = _run(algorithm, fields, train.__kwdefaults__)
+    run = _run(algorithm, fields, train.__kwdefaults__ or ())
     monitor = Monitor(evaluate_every, evaluate_episodes, None if stop_at is None else float(stop_at))
     watching = _Callbacks(callback)
     options: dict[str, Any] = {"checkpoint_every": checkpoint_every, "monitor": monitor}
