@@ -290,20 +290,27 @@ def test_what_a_killed_population_left_after_its_checkpoint_is_dropped(whole: Tr
 IN_TURN = replace(RUN, backend="pytorch", mode="none", unit="phase", env="torch/CartPole-v1")
 
 
-def test_members_of_torch_are_the_same_runs_alone_and_resume_to_the_same_end(tmp_path: Path) -> None:
-    asked, told = replace(ASKED, group=None, seeds=2, keep="all"), []
+@pytest.mark.parametrize(("group", "words"), [(1, "one after another"), (3, "3 side by side")])
+def test_members_of_torch_are_the_same_runs_alone_and_resume_to_the_same_end(
+    group: int, words: str, tmp_path: Path
+) -> None:
+    asked, told = replace(ASKED, group=group, seeds=2, keep="all"), []
     whole = train_population(IN_TURN, asked, out=tmp_path / "whole", on_begin=lambda begun: told.append(begun.group))
-    assert told == ["one after another, because no program of PyTorch has several agents"]
+    assert told == [words]
     for index in (0, 5, 7):
         *_, last = train(whole.members.run(IN_TURN, index))
-        assert equal(checkpoint.read(whole.folder.member(index).checkpoint).weights, last.export())
+        ours, theirs = checkpoint.read(whole.folder.member(index).checkpoint).weights, last.export()
+        assert ours.keys() == theirs.keys()
+        for name, x in theirs.items():
+            np.testing.assert_allclose(ours[name], x, rtol=1e-9 * (group > 1), atol=1e-11 * (group > 1), err_msg=name)
     train_population(IN_TURN, asked, out=tmp_path / "pop", asked_to_stop=stopping_after(2))
     resumed = train_population(IN_TURN, origin=folders.open_population(tmp_path / "pop"))
     check_same(resumed.folder, whole.folder)
 
 
 @pytest.mark.slow
-def test_members_of_torch_share_compiled_programs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("group", [1, 3])
+def test_members_of_torch_share_compiled_programs(group: int, tmp_path: Path) -> None:
     code = f"""
 from pathlib import Path
 from benchback.population.spec import Population
@@ -311,7 +318,7 @@ from benchback.population.training import train_population
 from benchback.training.run import Run, build
 run = Run.from_dict({replace(IN_TURN, mode="compile", unit="iteration").to_dict()!r})
 rows = []
-train_population(run, Population(seeds=3), out=Path({str(tmp_path / "pop")!r}), on_rows=rows.extend)
+train_population(run, Population(seeds=3, group={group}), out=Path({str(tmp_path / "pop")!r}), on_rows=rows.extend)
 print([int(row["compiles"]) for row in rows])
 """
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=1800)
@@ -473,7 +480,7 @@ WRONG = {
     "--vary gamma=0.9,0.99 --population 3 --sampling grid": "not the size of the grid, 2",
     "--vary gamma=0.9 --vary gamma=0.99": "given twice",
     "--seeds 2 --mode eager": "does not fit a population",
-    "--seeds 2 --backend pytorch --mode none --unit phase --group 2": "--group is about one program",
+    "--seeds 2 --backend pytorch --mode none --unit phase --group 2": "is not of torch tensors; use --group 1",
     "--seeds 2 --backend pytorch --mode none --unit phase --env gymnasium/CartPole-v1": "has one state",
     "--seeds 2 --env gymnasium/CartPole-v1": "runs in Python",
     "--seeds 2 --checkpoint-every 0": "must be at least 1",

@@ -94,12 +94,14 @@ def train_members(
     """Train all members from the start, or from their stacked `checkpoint`, to the last iteration.
 
     What cannot be trained is rejected by this call; training happens as the iterator is consumed. `build` may return
-    programs that it has compiled before. In torch, members are trained one after another.
+    programs that it has compiled before. Members of torch run side by side where `in_turn.py` says so.
     """
     iteration = checkpoint.iteration if checkpoint else 0
     training.check_rest(run, iteration)
     if in_turn(run):
-        return import_module("benchback.population.in_turn").train_in_turn(run, members, checkpoint)
+        groups = import_module("benchback.population.in_turn")
+        group = group or groups.likely_group(run, len(members))[0]
+        return groups.train_in_turn(run, members, group, checkpoint)
     group = group or likely(run, len(members), devices).group
     single, many, backend = (build or built)(run, len(members), group, devices)
     state = many.init(keys_of(single, members), hyper_of(single, members))
@@ -128,7 +130,7 @@ def built(run: Run, size: int, group: int, devices: int = 1) -> Built:
 
 
 def in_turn(run: Run) -> bool:
-    """Whether members of the run are trained one after another: no program of its backend has several agents."""
+    """Whether groups of members are trained one after another: no program of its backend has several agents."""
     return not registry.BACKENDS[run.backend].populations
 
 
@@ -246,8 +248,7 @@ def _begin(
         run_dir.check_free(fresh)
     told = f"one program, groups of {wanted.group}"
     if in_turn(run):
-        _check_in_turn(run, wanted)
-        told = f"one after another, because no program of {registry.BACKENDS[run.backend].title} has several agents"
+        wanted, told = _in_turn(run, wanted, len(members))
     elif wanted.group is None:
         choice = likely(run, len(members), wanted.devices)
         # Stored: another processor might choose another group, and continue with other roundings.
@@ -275,13 +276,17 @@ def _finish(run: Run, begun: Begun, done: int, reached: float | None) -> Trained
     return trained
 
 
-def _check_in_turn(run: Run, asked: Population) -> None:
-    """Raise an InputError if members are asked to run side by side, or share an environment that has one state."""
-    if asked.group is not None or asked.devices > 1:
-        flag = "--group" if asked.group is not None else "--devices"
-        raise InputError(f"{flag} is about one program of several agents, which {run.backend} has not; leave it out")
+def _in_turn(run: Run, asked: Population, size: int) -> tuple[Population, str]:
+    """How members of torch are run, and that in words; InputError if they share an environment that has one state."""
+    if asked.devices > 1:
+        raise InputError(f"--devices is about one program of several agents, which {run.backend} has not; leave it out")
     if envs.about(run.env).where == "python":
         raise InputError(f"env={run.env} has one state, outside the agents; train seeds one by one with --seed")
+    if asked.group is not None:
+        group = min(asked.group, size)
+        return asked, f"{group} side by side" if group > 1 else "one after another"
+    group, told = import_module("benchback.population.in_turn").likely_group(run, size)
+    return replace(asked, group=group), told
 
 
 def _check_monitor(monitor: Monitor | None) -> None:
