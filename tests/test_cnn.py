@@ -256,7 +256,10 @@ def test_mistake_in_plain_jax_is_caught(mistake: str, monkeypatch: pytest.Monkey
     from benchback.backends import purejax
 
     name, wrong = JAX_MISTAKES[mistake]
-    monkeypatch.setattr(purejax, name, wrong(getattr(purejax, name)))
+    replacement = wrong(getattr(purejax, name))
+    monkeypatch.setattr(purejax, name, replacement)
+    if name == "convolve":
+        monkeypatch.setitem(purejax.CONVOLUTION, "framework", replacement)
     assert caught("purejax")
 
 
