@@ -90,8 +90,8 @@ class MeanCall:
 def mean_call(record: Record) -> MeanCall:
     """The mean of all counted calls: a training takes the sum of its iterations, the slow ones included.
 
-    What happens once or twice in all turns (Python's collector goes through all objects after some dozens of calls, and
-    then hardly ever again) would, by the mean, happen again and again in the whole training.
+    What happens once or twice in all turns, as a long pass of Python's collector does, would by the mean happen again
+    and again in the whole training.
     """
     whole, alone = (
         np.array([x for calls in counted_calls(record, "total_s", share).values() for x in calls])
