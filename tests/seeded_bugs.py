@@ -101,9 +101,9 @@ BUGS = {
         "test_evaluate.py::test_noise_is_not_repeated_within_an_evaluation",
     ),
     "the reference of pairs starts first": Bug(
-        "measure/coordinator.py",
-        "relay = Relay(cells, seed,",
-        "relay = Relay(sorted(cells, key=lambda cell: list(self.cells).index(cell.id)), seed,",
+        "measure/block.py",
+        "Relay(job.cells, job.seed,",
+        "Relay(sorted(job.cells, key=lambda cell: cell != job.reference), job.seed,",
         "test_relay_campaign.py::"
         "test_starts_are_in_the_order_of_the_schedule_and_pairs_are_with_the_first_cell_of_the_study",
     ),
@@ -482,8 +482,8 @@ BUGS = {
     ),
     "leases of any stratum": Bug(
         "measure/store.py",
-        "self._tries(stratum) if not is_closed",
-        "self._tries(None) if not is_closed",
+        "(key, len(tries)) for key, tries in self._tries(stratum)",
+        "(key, len(tries)) for key, tries in self._tries(None)",
         "test_store.py::test_slots_of_a_new_stratum_are_apart",
     ),
     "every owner is forgotten": Bug(

@@ -132,14 +132,14 @@ def test_noise_that_all_share_cancels_in_differences() -> None:
 
 
 def test_what_disturbs_now_and_then_is_part_of_the_whole_time() -> None:
-    """Both counted calls of one turn of twelve take ten times as long: on average a call takes 21/12."""
+    """Both counted calls of three turns of twelve take ten times as long: on average a call takes 39/12."""
 
     def seldom(number: int) -> float:
-        return 10.0 if number == 7 else 1.0
+        return 10.0 if number in (3, 7, 11) else 1.0
 
     found = [measured(cell(x), relay_record(5.0, s, noise=seldom)) for x, s in (("linen", 0.02), ("nnx", 0.03))]
     steady = [forecast.steady.value for forecast in forecasts(found, 1)]
-    assert steady == pytest.approx([0.02 * 21 / 12, 0.03 * 21 / 12])
+    assert steady == pytest.approx([0.02 * 39 / 12, 0.03 * 39 / 12])
 
 
 def test_candidates_whose_difference_may_be_zero_are_tied() -> None:

@@ -159,7 +159,7 @@ WRONG = {
     "export store.sqlite --format xml": "Expected one of ('csv', 'json', 'parquet')",
     "report store.sqlite --out full": "full holds mine.txt, which benchback report did not write",
     "report store.sqlite --seed -1": "must lie between 0 and 4294967295",
-    "compare store.sqlite": "compare needs two stores first",
+    "compare store.sqlite": "compare needs two stores, or machines with the same software",
     "compare store.sqlite store.sqlite --margin nan": "margin=nan must be between 0 and 1",
     "plan": "plan needs a study",
     "plan smok": "did you mean smoke?",

@@ -160,7 +160,7 @@ def test_studies_that_come_with_the_package() -> None:
         "algorithms": 4 * 6,
         "fused": 5,
         "hour": 4 * 3 * 6,
-        "networks": 3 * 2 * 6,
+        "networks": 3 * 2 * 6 + 2 * 5,
         "population": 6 + 6 * 5,
     }
 

@@ -101,7 +101,7 @@ def fleet(sides: Sequence[Side]) -> Fleet:
             found = fleet_from([(_side_name(at), _machine(store, at), _read(store, at)) for store, at in pairs])
     if len(found.machines) < 2:
         why = "; ".join(f"{name}: {reason}" for name, reason in found.left_out.items()) or "there is one only"
-        raise InputError(f"a summary over machines needs two of them with the same software; {why}")
+        raise InputError(f"compare needs two stores, or machines with the same software to sum up; {why}")
     return found
 
 

@@ -107,7 +107,7 @@ def compare(arguments: list[str]) -> int:
         parse(CompareFlags, arguments, "compare A B")
     count = next((at for at, x in enumerate(arguments) if x.startswith("-")), len(arguments))
     if not count:
-        raise InputError(f"compare needs two stores first, e.g. {example('compare')}; or one with several machines")
+        raise InputError(f"compare needs two stores, e.g. {example('compare')}; or one with several machines")
     flags = parse(CompareFlags, arguments[count:], "compare A B")
     if not 0 < flags.margin < 1:
         raise InputError(f"margin={flags.margin:g} must be between 0 and 1, e.g. 0.02")

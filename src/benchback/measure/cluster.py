@@ -253,8 +253,9 @@ class RayStations:
             self.troubles[node] += 1
             if self.troubles[node] >= MOST_TROUBLES:
                 self.refused[node] = why
-        with suppress(Exception):
-            ray.kill(self.actors[station])
+        if ray.is_initialized():  # it would start a cluster otherwise
+            with suppress(Exception):
+                ray.kill(self.actors[station])
         del self.actors[station], self.nodes[node]
         self.calls = {reference: x for reference, x in self.calls.items() if x[0] != station}
         return Gone(station, why)
