@@ -137,7 +137,7 @@ def test_machines_of_other_software_are_left_out_and_named(tmp_path: Path) -> No
         assert {name.partition(":")[0] for name in found.left_out} == {"stratum 0", "stratum 1"}
         assert all("code: another -> 0123456789abcdef" in why for why in found.left_out.values())
         assert fleet_claims(found) == []
-    with pytest.raises(InputError, match=r"two of them with the same software; stratum 0: .*code: another"):
+    with pytest.raises(InputError, match=r"machines with the same software to sum up; stratum 0: .*code: another"):
         compare.fleet([compare.side(str(tmp_path / "other.sqlite"))])
 
 
