@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -202,13 +203,50 @@ def test_unknown_flags_are_refused(benchback) -> None:
     assert "--backend" in process.stderr + process.stdout
 
 
+def kept(environment: dict[str, str], folder: str = "None") -> dict[str, str]:
+    """The variables of compile caches after `keep_programs(folder)` in a process with this environment."""
+    code = (
+        "import json, os; from pathlib import Path; from benchback.cli.arguments import keep_programs\n"
+        f"keep_programs({folder}); print(json.dumps(dict(os.environ)))"
+    )
+    plain = {name: x for name, x in os.environ.items() if "CACHE" not in name}
+    found = subprocess.run([sys.executable, "-c", code], env=plain | environment, capture_output=True, check=True)
+    return {name: x for name, x in json.loads(found.stdout).items() if "CACHE" in name}
+
+
+def test_trainings_keep_their_programs_unless_told_otherwise(tmp_path: Path) -> None:
+    own = {"BENCHBACK_CACHE": str(tmp_path)}
+    by_default = kept(own)
+    (folder,) = (tmp_path / "programs").iterdir()
+    assert by_default["JAX_COMPILATION_CACHE_DIR"] == str(folder / "xla")
+    assert by_default["TORCHINDUCTOR_CACHE_DIR"] == str(folder / "inductor")
+    assert by_default["JAX_COMPILATION_CACHE_MAX_SIZE"] == str(2**30)
+    assert kept(own | {"JAX_COMPILATION_CACHE_DIR": "mine"})["JAX_COMPILATION_CACHE_DIR"] == "mine"
+    named = kept(own | {"JAX_COMPILATION_CACHE_DIR": "mine"}, f"Path({str(tmp_path / 'kept')!r})")
+    assert named["JAX_COMPILATION_CACHE_DIR"] == str(tmp_path / "kept" / "xla")
+    off = kept(own | {"JAX_COMPILATION_CACHE_DIR": "mine"}, "'off'")
+    assert (off["JAX_COMPILATION_CACHE_DIR"], off["TORCHINDUCTOR_FORCE_DISABLE_CACHES"]) == ("", "1")
+
+
+def test_where_no_programs_can_be_kept_training_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert "JAX_COMPILATION_CACHE_DIR" not in kept({"BENCHBACK_CACHE": str(tmp_path / "file")})
+
+
 @pytest.mark.slow
-def test_a_compile_cache_is_filled_only_when_asked_for(benchback, tmp_path: Path) -> None:
-    without = {"JAX_COMPILATION_CACHE_DIR": ""}
-    assert benchback(*TRAIN, "--num-iterations", "1", "--out", "a", **without).returncode == 0
-    assert [path.name for path in tmp_path.iterdir()] == ["a"]
-    assert benchback(*TRAIN, "--num-iterations", "1", "--out", "b", "--compile-cache", "kept").returncode == 0
-    assert any((tmp_path / "kept" / "xla").iterdir())
+def test_a_second_training_loads_the_programs_of_the_first(benchback, tmp_path: Path, monkeypatch) -> None:
+    cache = {"BENCHBACK_CACHE": str(tmp_path / "cache")}
+    for name in ("JAX_COMPILATION_CACHE_DIR", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"):
+        monkeypatch.delenv(name, raising=False)
+    seen = []
+    for out in ("a", "b", "c"):
+        flags = ("--compile-cache", "off") if out == "c" else ()
+        assert benchback(*TRAIN, "--num-iterations", "2", "--out", out, *flags, **cache).returncode == 0
+        seen.append({path.name for path in (tmp_path / "cache" / "programs").glob("*/xla/*-cache")})
+    assert seen[0]
+    assert seen[0] == seen[1] == seen[2]
+    a, b, c = (checkpoint.read(tmp_path / run / "checkpoint.safetensors").weights for run in "abc")
+    assert all((a[name] == b[name]).all() and (a[name] == c[name]).all() for name in a)
 
 
 @pytest.mark.parametrize("rows", [[], [("a-name-that-is-never-broken", "12,345.6", "many words that may be broken")]])

@@ -8,12 +8,12 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import redirect_stderr
+from contextlib import redirect_stderr, suppress
 from dataclasses import dataclass, fields, is_dataclass
 from itertools import dropwhile, takewhile, zip_longest
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any, get_origin
+from typing import Annotated, Any, Literal, get_origin
 
 import tyro
 
@@ -259,11 +259,42 @@ def tell_notes(*ids: str) -> None:
             print(f"note: {envs.split(id).base}: {note}", file=sys.stderr)
 
 
-def keep_programs(folder: Path) -> None:
-    """Set XLA's and inductor's compile cache to `folder`, before either is imported."""
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder.resolve() / "xla")
-    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder.resolve() / "inductor")
+MOST_KEPT_BYTES = 2**30
+"""XLA's programs kept by default; the least recently used are dropped first."""
+
+
+def keep_programs(folder: Path | Literal["off"] | None) -> None:
+    """Set XLA's and inductor's compile caches, before either is imported.
+
+    Without a folder, to one among the user's caches, unless the variables that the frameworks read say otherwise.
+    """
+    if folder == "off":
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = ""
+        os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"
+    elif folder is not None:
+        os.environ.update(caches_in(folder))
+    elif os.access(place := programs_folder(), os.W_OK):
+        limit = {"JAX_COMPILATION_CACHE_MAX_SIZE": str(MOST_KEPT_BYTES)}
+        os.environ.update((caches_in(place) | limit) | os.environ)
+
+
+def caches_in(folder: Path) -> dict[str, str]:
+    """The variables that make the frameworks keep what they compile, however small, in `folder`."""
+    return {
+        "JAX_COMPILATION_CACHE_DIR": str(folder.resolve() / "xla"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "TORCHINDUCTOR_CACHE_DIR": str(folder.resolve() / "inductor"),
+    }
+
+
+def programs_folder() -> Path:
+    """Where compiled programs are kept by default, made if need be; one for each kind of processor."""
+    from benchback.measure.machine import cache_folder, processor_kind
+
+    folder = cache_folder("programs") / processor_kind()
+    with suppress(OSError):  # where it cannot be made nothing is kept
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def value_of(option: str, arguments: list[str]) -> str | None:

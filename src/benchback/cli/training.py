@@ -93,8 +93,9 @@ class TrainFlags(Generic[Config]):
     """Let W&B upload, with WANDB_API_KEY from the environment or .env; otherwise its runs stay on this machine."""
     threads: int = 1
     """CPU threads for XLA, OpenMP and torch alike; small networks are fastest with 1."""
-    compile_cache: Path | None = None
-    """Folder in which compiled programs are kept between processes; without it every process compiles afresh."""
+    compile_cache: Literal["off"] | Path | None = None
+    """Folder in which compiled programs are kept for later trainings; by default programs/ in ~/.cache/benchback, or in
+    BENCHBACK_CACHE. off: compile afresh."""
     import_: Imports = ()
     """Module to import first, which may register environments. May be given more than once."""
     json: bool = False
@@ -164,8 +165,7 @@ def train(arguments: list[str]) -> int:
     flags = parse(flags_type, arguments, f"train {fields['algorithm']}", default)
     asked = populations.asked_for(flags, origin)
     limit_threads(flags.threads)
-    if flags.compile_cache:
-        keep_programs(flags.compile_cache)
+    keep_programs(flags.compile_cache)
     allow_precision(flags.run)
     tell_notes(flags.run.env)
     asked = asked and populations.over_processors(asked, flags)

@@ -130,6 +130,12 @@ def cache_folder(name: str) -> Path:
     return Path(os.environ.get("BENCHBACK_CACHE") or Path.home() / ".cache" / "benchback") / name
 
 
+def processor_kind() -> str:
+    """Digest of the processor's model and the instructions it knows, on which compiled programs depend."""
+    known = [_cpu_field(name) or "" for name in ("model name", "flags", "Features")]
+    return _digest(*(text.encode() for text in (platform.machine(), *known)))
+
+
 def keep(path: Path, text: str) -> None:
     """Write a file of the cache atomically; if the folder is not writable, nothing is cached and no error is raised."""
     with suppress(OSError):
