@@ -44,14 +44,14 @@ class Played(NamedTuple):
 
 
 @cache
-def play(name: str) -> Played:
+def play(name: str, num_steps: int) -> Played:
     """Half of the environments in random hands, half in skilful ones; some close to their time limit."""
     twin, env = TWINS[name], make(name, E)
-    generator, keys = env.random(1), jax.random.split(jax.random.key(1), (T, E))
+    generator, keys = env.random(1), jax.random.split(jax.random.key(1), (num_steps, E))
     state = close_to_limit(env.reset(generator), twin.limit)
     draw, own_part = step_noise(name), slice(game(name).start_noise, None)
     states, actions, own, steps = [], [], [], []
-    for t, noise in enumerate(env.draw(generator, T)):
+    for t, noise in enumerate(env.draw(generator, num_steps)):
         action = random_action(env, generator)
         if twin.skilful:
             action[1::2] = twin.skilful(state.obs)[1::2]
@@ -108,7 +108,7 @@ def stacked(records: list[Any]) -> Any:
 def flat(tree: Any) -> Any:
     """The arrays of a tree with time and environments as one axis."""
     if isinstance(tree, np.ndarray | jax.Array):
-        return tree.reshape(N, *tree.shape[2:])
+        return tree.reshape(-1, *tree.shape[2:])
     return type(tree)(*map(flat, tree))
 
 
@@ -164,9 +164,9 @@ def of_game(rules: Game, name: str, given: Transitions) -> Outcome:
 
 
 @cache
-def on_the_way(name: str) -> tuple[Transitions, Outcome]:
+def on_the_way(name: str, num_steps: int) -> tuple[Transitions, Outcome]:
     """Every state that was played, and what gymnax makes of it."""
-    played = play(name)
+    played = play(name, num_steps)
     before = stacked(played.states[:-1])
     action, noise = stacked(played.actions), stacked(played.noise)
     given = Transitions(*map(flat, (before.inner, before.episode_length, action, played.keys, noise)))
@@ -201,9 +201,10 @@ def differences(name: str, ours: Outcome, theirs: Outcome) -> list[str]:
     return found + [field for field, (x, y) in near.items() if not np.allclose(x, y, rtol=TOLERANCE, atol=TOLERANCE)]
 
 
+@pytest.mark.parametrize("num_steps", [T, pytest.param(20 * T, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", NAMES)
-def test_every_transition_equals_gymnax(name: str) -> None:
-    played, (given, theirs) = play(name), on_the_way(name)
+def test_every_transition_equals_gymnax(name: str, num_steps: int) -> None:
+    played, (given, theirs) = play(name, num_steps), on_the_way(name, num_steps)
     step, after = flat(stacked(played.steps)), flat(stacked(played.states[1:]))
     # Where an episode has ended, what follows is a new one.
     going_on = ~(step.terminated | step.truncated)
@@ -339,7 +340,7 @@ def test_mistakes_in_the_rules_are_caught(name: str) -> None:
 
 def caught(rules: Game, name: str) -> bool:
     """Whether rules differ from gymnax's in a start, on the way or from anywhere."""
-    examples = [on_the_way(name), *([from_anywhere(name)] if name in BOARDS else [])]
+    examples = [on_the_way(name, T), *([from_anywhere(name)] if name in BOARDS else [])]
     found = (differences(name, of_game(rules, name, given), theirs) for given, theirs in examples)
     return any(found) or bool(start_differences(rules, name))
 
@@ -357,7 +358,7 @@ def test_starts_follow_gymnax_distribution(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_ended_episodes_begin_anew_and_others_go_on(name: str) -> None:
-    env, states, *_, steps = play(name)
+    env, states, *_, steps = play(name, T)
     step = stacked(steps)
     done = step.terminated | step.truncated
     np.testing.assert_array_equal(step.obs, stacked(states[1:]).obs)
@@ -371,7 +372,7 @@ def test_ended_episodes_begin_anew_and_others_go_on(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_episode_statistics_are_those_of_a_plain_count(name: str) -> None:
-    _, states, *_, steps = play(name)
+    _, states, *_, steps = play(name, T)
     step = stacked(steps)
     total, length = np.zeros(E), states[0].episode_length.numpy().copy()
     for t in range(T):
@@ -422,7 +423,7 @@ def test_a_step_keeps_types_and_leaves_its_arguments_alone(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_members_of_a_vmapped_step_are_steps_alone(name: str) -> None:
-    played, at = play(name), (40, 60)
+    played, at = play(name, T), (40, 60)
     state = refilled([played.states[t] for t in at])
     noise = played.env.draw(played.env.random(5), len(at))
     together = torch.vmap(played.env.step)(state, torch.stack([played.actions[t] for t in at]), noise)
