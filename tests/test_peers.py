@@ -309,7 +309,11 @@ def off_policy_config(name: str) -> Callable[[Any, SimpleNamespace], dict[str, A
         steps = work.num_iterations * work.num_envs * work.num_steps
         made = SimpleNamespace(**arguments)
         made.train_freq, made.num_timesteps = SimpleNamespace(frequency=arguments["train_freq"]), steps
-        made.n_envs, made.policy = work.num_envs, SimpleNamespace(optimizer_kwargs={}, **arguments["policy_kwargs"])
+        sizes = arguments["policy_kwargs"]["net_arch"]
+        shape: dict[str, Any] = {"net_arch": sizes}
+        if name == "sbx":
+            shape = {"n_units": sizes[0]} if work.algorithm == "dqn" else {"net_arch_pi": sizes, "net_arch_qf": sizes}
+        made.n_envs, made.policy = work.num_envs, SimpleNamespace(optimizer_kwargs={}, **shape)
         if work.algorithm == "td3":
             made.action_noise = SimpleNamespace(_sigma=[work.exploration_noise])
         elif name == "sbx":
@@ -327,9 +331,12 @@ CONFIGS = {
     "rejax": rejax_config,
     "stable_baselines3": baselines_config("stable_baselines3"),
     "sbx": baselines_config("sbx"),
-    "rejax_off_policy": rejax_config,
-    "stable_baselines3_off_policy": off_policy_config("stable_baselines3"),
-    "sbx_off_policy": off_policy_config("sbx"),
+    "rejax_dqn": rejax_config,
+    "rejax_td3": rejax_config,
+    "stable_baselines3_dqn": off_policy_config("stable_baselines3"),
+    "stable_baselines3_td3": off_policy_config("stable_baselines3"),
+    "sbx_dqn": off_policy_config("sbx"),
+    "sbx_td3": off_policy_config("sbx"),
 } | {name: own_config(name) for name, side in SIDES.items() if side.own}
 
 

@@ -54,7 +54,7 @@ def nothing(key: Any) -> Any:
     return jnp.zeros(0)
 
 
-def within(key: Any, drawn: Any, size: int) -> Any:
+def within(key: Any, drawn: Any, size: Any) -> Any:
     """A uniform number for each of the integers, anywhere in the part of [0, 1) that stands for it."""
     drawn = jnp.atleast_1d(drawn)
     place = jax.random.uniform(jax.random.fold_in(key, 1), drawn.shape, minval=0.01, maxval=0.99)

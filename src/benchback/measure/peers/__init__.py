@@ -36,7 +36,7 @@ def study_for(
     works = [WORKLOADS[choose("workload", name, WORKLOADS)] for name in workloads or (("A",) if quick else WORKLOADS)]
     chosen = [choose("side", name, SIDES) for name in sides or SIDES]
     if quick:
-        works = [work.shortened() for work in works]
+        works = [work.with_iterations(work.quick_iterations) for work in works]
     return Study(
         name="peers-quick" if quick else "peers",
         kind="peer",

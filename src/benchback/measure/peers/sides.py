@@ -53,7 +53,8 @@ SBX = Environment("sbx", (TORCH, (*JAX, "stable-baselines3==2.9.2", "sbx-rl==0.2
 TERMINAL = {"truncation": "terminal"}
 ALGORITHMS, ENVS = ("ppo", "dqn", "td3"), ("CartPole-v1", "Breakout-MinAtar", "Pendulum-v1")
 """Of benchback's own sides."""
-OFF_POLICY: dict[str, Any] = {"algorithms": ("dqn", "td3"), "envs": ("CartPole-v1", "Pendulum-v1")}
+DQN: dict[str, Any] = {"algorithms": ("dqn",), "envs": ("CartPole-v1",)}
+TD3: dict[str, Any] = {"algorithms": ("td3",), "envs": ("Pendulum-v1",)}
 
 SIDES = {
     side.name: side
@@ -123,34 +124,59 @@ SIDES = {
         Side(
             "purejax_style_dqn",
             "purejax_dqn.py",
-            envs=("CartPole-v1",),
-            algorithms=("dqn",),
             differs=TERMINAL,
             note="one program, after PureJaxRL's description",
+            **DQN,
         ),
         Side(
-            "rejax_off_policy",
+            "rejax_dqn",
             "rejax_off_policy.py",
             environment=REJAX,
             differs=TERMINAL,
-            note="one program, gymnax 0.0.9; TD3's actor follows the mean of both critics",
-            **OFF_POLICY,
+            note="one program, gymnax 0.0.9",
+            **DQN,
         ),
         Side(
-            "stable_baselines3_off_policy",
+            "rejax_td3",
+            "rejax_off_policy.py",
+            environment=REJAX,
+            differs=TERMINAL,
+            note="one program, gymnax 0.0.9; its actor follows the mean of both critics",
+            **TD3,
+        ),
+        Side(
+            "stable_baselines3_dqn",
             "baselines_off_policy.py",
             {"module": "stable_baselines3"},
             STABLE_BASELINES3,
-            note="gymnasium environments in NumPy, one after another; DQN's loss is Huber's",
-            **OFF_POLICY,
+            note="gymnasium environments in NumPy, one after another; Huber's loss",
+            **DQN,
         ),
         Side(
-            "sbx_off_policy",
+            "stable_baselines3_td3",
+            "baselines_off_policy.py",
+            {"module": "stable_baselines3"},
+            STABLE_BASELINES3,
+            note="gymnasium environment in NumPy",
+            **TD3,
+        ),
+        Side(
+            "sbx_dqn",
             "baselines_off_policy.py",
             {"module": "sbx"},
             SBX,
-            note="gymnasium environments in NumPy, one after another; DQN's loss is Huber's",
-            **OFF_POLICY,
+            # Its second layer is as wide as the first, whatever is asked for.
+            differs={"hidden_sizes": [120, 120]},
+            note="gymnasium environments in NumPy, one after another; Huber's loss",
+            **DQN,
+        ),
+        Side(
+            "sbx_td3",
+            "baselines_off_policy.py",
+            {"module": "sbx"},
+            SBX,
+            note="gymnasium environment in NumPy; its actor follows the lower of both critics",
+            **TD3,
         ),
     )
 }

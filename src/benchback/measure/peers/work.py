@@ -36,9 +36,9 @@ class Workload:
             name: x for name, x in flat.items() if name not in UNUSED
         }
 
-    def shortened(self) -> "Workload":
-        """The same work for fewer iterations."""
-        return replace(self, config=replace(self.config, num_iterations=self.quick_iterations))
+    def with_iterations(self, num_iterations: int) -> "Workload":
+        """The same work for another number of iterations."""
+        return replace(self, config=replace(self.config, num_iterations=num_iterations))
 
 
 # The peers keep the learning rate constant unless told otherwise.
@@ -46,11 +46,11 @@ _PPO = ppo.Config(hidden_sizes=(64, 64), anneal=False)
 _LARGE_BATCH = replace(_PPO, num_envs=32, num_steps=256, num_minibatches=8, num_epochs=10)
 _SMALL_BATCH = replace(_PPO, num_envs=4, num_steps=128, num_minibatches=4, num_epochs=4)
 # Of PureJaxRL's shape, but learning starts after 1,000 steps: what comes before it is work that some are not timed in.
-_DQN = dqn.Config(hidden_sizes=(120, 84), learning_starts=1_000, num_iterations=20_000)
+_DQN = dqn.Config(hidden_sizes=(120, 84), learning_starts=1_000, num_iterations=10_000)
 # A gradient step after every step, as rejax has it.
 _TD3 = td3.Config(
     num_steps=1,
-    num_iterations=10_000,
+    num_iterations=5_000,
     num_updates=1,
     replay_capacity=100_000,
     start_steps=1_000,
@@ -64,8 +64,8 @@ WORKLOADS = {
         Workload("A", "CartPole-v1", replace(_LARGE_BATCH, num_iterations=24)),
         Workload("B", "CartPole-v1", replace(_SMALL_BATCH, num_iterations=200)),
         Workload("C", "Breakout-MinAtar", replace(_LARGE_BATCH, num_iterations=10)),
-        Workload("D", "CartPole-v1", _DQN, quick_iterations=2_000),
-        Workload("E", "Pendulum-v1", _TD3, quick_iterations=2_000),
+        Workload("D", "CartPole-v1", _DQN, quick_iterations=1_500),
+        Workload("E", "Pendulum-v1", _TD3, quick_iterations=1_500),
     )
 }
 FIELDS_OF_CELL = ("workload", "variant")

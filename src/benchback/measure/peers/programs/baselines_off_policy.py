@@ -89,7 +89,7 @@ def canonical(learner: Any, work: SimpleNamespace, module: str) -> dict[str, Any
         "num_updates": learner.gradient_steps,
         "minibatch_size": learner.batch_size,
         "replay_capacity": learner.buffer_size,
-        "hidden_sizes": list(learner.policy.net_arch),
+        "hidden_sizes": hidden_sizes(learner.policy),
         # The default of torch's Adam and of optax's.
         "adam_epsilon": learner.policy.optimizer_kwargs.get("eps", 1e-8),
         "gamma": learner.gamma,
@@ -121,6 +121,17 @@ def canonical(learner: Any, work: SimpleNamespace, module: str) -> dict[str, Any
         "target_noise": learner.target_policy_noise,
         "target_noise_clip": learner.target_noise_clip,
     }
+
+
+def hidden_sizes(policy: Any) -> list[int]:
+    """Widths of the hidden layers, which actor and critics must have in common."""
+    if hasattr(policy, "n_units"):  # sbx's DQN
+        return [policy.n_units, policy.n_units]
+    if not hasattr(policy, "net_arch_pi"):
+        return list(policy.net_arch)
+    if policy.net_arch_pi != policy.net_arch_qf:
+        raise ValueError(f"actor and critics differ: {policy.net_arch_pi} and {policy.net_arch_qf}")
+    return list(policy.net_arch_pi)
 
 
 if __name__ == "__main__":
