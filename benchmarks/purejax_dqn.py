@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from flax.training.train_state import TrainState
+from measuring import main, time_twice  # pyright: ignore[reportMissingImports]
 from purejax_style import LoggedEnv  # pyright: ignore[reportMissingImports]
 
 
@@ -133,3 +134,22 @@ def make_parts(work: SimpleNamespace) -> tuple[Any, Any]:
         return Runner(learner, ring, env_state, next_obs, key), metrics
 
     return start, update
+
+
+def measure(work: SimpleNamespace, options: dict[str, str]) -> dict[str, Any]:
+    """Train twice; the return is the mean of the episodes last ended in each environment."""
+    config = {name: x for name, x in vars(work).items() if name != "seed"} | {"truncation": "terminal"}
+    if work.double or work.num_updates != 1 or work.num_steps != 1:
+        raise ValueError("PureJaxRL's DQN learns once in every step, without double Q-learning")
+    start, update = make_parts(SimpleNamespace(**vars(work), total_steps=work.num_iterations * work.num_envs))
+    program = jax.jit(lambda key: jax.lax.scan(update, start(key), None, work.num_iterations))
+
+    def train(seed: int) -> Any:
+        return jax.block_until_ready(program(jax.random.PRNGKey(seed)))
+
+    times, (_, metrics) = time_twice(train, work)
+    return times | {"episode_return": float(metrics["returns"][-1]), "config": config}
+
+
+if __name__ == "__main__":
+    main(measure)

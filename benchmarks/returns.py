@@ -28,6 +28,7 @@ OWN = """
 import sys, json, numpy as np
 from types import SimpleNamespace
 from own import run_of
+from benchback.agent import start
 from benchback.training.run import build
 work, seeds, tail = SimpleNamespace(**json.loads(sys.argv[1])), int(sys.argv[2]), int(sys.argv[3])
 agent, backend = build(run_of(work, {"backend": "purejax", "mode": "jit", "unit": "chunk", "suite": "gymnax"}))
@@ -53,7 +54,7 @@ for seed in range(seeds):
 def returns(code: str, work: Workload, seeds: int) -> np.ndarray:
     """The final return of every seed, from one process."""
     iterations = STEPS // work.config.batch_size
-    flat = work.shortened(iterations).to_dict() | {"seed": 0}
+    flat = work.with_iterations(iterations).to_dict() | {"seed": 0}
     command = [sys.executable, "-c", code, json.dumps(flat), str(seeds), str(round(TAIL_SHARE * iterations))]
     process = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(PROGRAMS))
     return np.array([float(line) for line in process.stdout.split()])
@@ -65,7 +66,7 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seeds", type=int, default=SEEDS)
-    parser.add_argument("--workload", choices=WORKLOADS, default="A")
+    parser.add_argument("--workload", choices=[x.name for x in WORKLOADS.values() if x.algorithm == "ppo"], default="A")
     parser.add_argument("--truncation", choices=("bootstrap", "terminal"), default="bootstrap")
     flags = parser.parse_args()
     work = WORKLOADS[flags.workload]

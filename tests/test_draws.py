@@ -44,6 +44,7 @@ DRAWING = {
     "navix/Navix-Empty-8x8-v0": ("jax",),
     "playground/CartpoleBalance": ("jax",),
     "torch/CartPole-v1": ("torch",),
+    "torch/Asterix-MinAtar": ("torch",),
     "torch/Breakout-MinAtar": ("torch",),
 }
 """One environment of each suite that draws; the others are in Python and draw for themselves."""

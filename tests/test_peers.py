@@ -73,7 +73,8 @@ def test_a_comparison_is_a_study_with_a_group_for_each_workload() -> None:
     assert sorted(name for _, name in groups) == sorted(WORKLOADS)
     for work in WORKLOADS.values():
         mine = [cell.variant for cell in study.cells if cell.run["workload"] == work.name]
-        assert mine == [side.name for side in SIDES.values() if work.env in side.envs]
+        assert mine == [side.name for side in SIDES.values() if side.does(work.algorithm, work.env)]
+        assert len(mine) >= 7
     assert {cell.kind for cell in study.cells} == {"peer"}
     assert (study.min_blocks, study.max_blocks, study.aa) == (4, 4, False)
 
@@ -83,9 +84,11 @@ def test_quick_is_short() -> None:
     assert {cell.run["workload"] for cell in study.cells} == {"A"}
     assert study.min_blocks == 2
     assert {cell.run["num_iterations"] for cell in study.cells} == {8}
+    (learning,) = {cell.run["num_iterations"] for cell in study_for(quick=True, workloads=["D"]).cells}
+    assert learning > WORKLOADS["D"].config.iterations_before_learning
 
 
-@pytest.mark.parametrize("wrong", [{"blocks": 0}, {"threads": 0}, {"workloads": ["D"]}, {"sides": ["purejaks"]}])
+@pytest.mark.parametrize("wrong", [{"blocks": 0}, {"threads": 0}, {"workloads": ["F"]}, {"sides": ["purejaks"]}])
 def test_wrong_choices_name_the_remedy(wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=r"must be (a whole number of )?at least 1|did you mean|known: A, B, C"):
         study_for(**wrong)
@@ -226,6 +229,19 @@ def test_programs_speak_as_the_coordinator_listens(monkeypatch: pytest.MonkeyPat
     assert list(Reader().feed(measuring.frame(message))) == [message]
 
 
+def test_what_comes_before_learning_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    # By hand: 40 steps of 4 environments are 10 iterations before learning, and 2 more are warm-up. The moment of
+    # iteration 12 is that of its step of the environment: 7 iterations of 0.5 s follow, of 4 environment steps each.
+    measuring = program("measuring", monkeypatch)
+    work = SimpleNamespace(num_envs=4, num_steps=1, num_iterations=20, learning_starts=40)
+    moments = [100 + 0.1 * i for i in range(12)] + [107 + 0.5 * i for i in range(8)]
+    found = measuring.time_between(100.0, moments, work)
+    assert found == pytest.approx({"env_steps": 28, "steady_s": 3.5, "compile_s": 7 - 12 * 0.5})
+    asked: list[int] = []
+    assert measuring.time_after_warm_up(asked.append, work)["env_steps"] == 32
+    assert asked == [12, 8]
+
+
 def test_summary_pairs_blocks_that_both_sides_finished() -> None:
     own, peer = Side("own", "", own=True), Side("peer", "")
     place = {"workload": "A", "error": ""}
@@ -252,7 +268,7 @@ def test_figures_that_are_no_speed_are_refused(field: str, value: Any) -> None:
 
 def test_all_sides_are_told_the_same_work() -> None:
     cells = study_for(workloads=["A"]).cells
-    assert len(cells) == len(SIDES)
+    assert len(cells) == sum("ppo" in side.algorithms for side in SIDES.values())
     assert all(told(cell, 3) == WORK.to_dict() | {"seed": 3} for cell in cells)
     assert all(program_of(side).exists() for side in SIDES.values())
 
@@ -266,8 +282,9 @@ def program(name: str, monkeypatch: pytest.MonkeyPatch) -> Any:
 def rejax_config(module: Any, work: SimpleNamespace) -> dict[str, Any]:
     """What rejax's program would report, were rejax to take its arguments as they are."""
     arguments = module.arguments(work)
-    actor = SimpleNamespace(hidden_layer_sizes=arguments["agent_kwargs"]["hidden_layer_sizes"])
-    return module.canonical(SimpleNamespace(**arguments, actor=actor), work)
+    actor = SimpleNamespace(hidden_layer_sizes=tuple(work.hidden_sizes))
+    networks = {"actor": actor, "critic": actor, "agent": actor, "num_critics": 2}
+    return module.canonical(SimpleNamespace(**arguments, **networks), work)
 
 
 def baselines_config(name: str) -> Callable[[Any, SimpleNamespace], dict[str, Any]]:
@@ -286,6 +303,26 @@ def baselines_config(name: str) -> Callable[[Any, SimpleNamespace], dict[str, An
     return config
 
 
+def off_policy_config(name: str) -> Callable[[Any, SimpleNamespace], dict[str, Any]]:
+    def config(module: Any, work: SimpleNamespace) -> dict[str, Any]:
+        arguments = module.arguments(work, name)
+        steps = work.num_iterations * work.num_envs * work.num_steps
+        made = SimpleNamespace(**arguments)
+        made.train_freq, made.num_timesteps = SimpleNamespace(frequency=arguments["train_freq"]), steps
+        sizes = arguments["policy_kwargs"]["net_arch"]
+        shape: dict[str, Any] = {"net_arch": sizes}
+        if name == "sbx":
+            shape = {"n_units": sizes[0]} if work.algorithm == "dqn" else {"net_arch_pi": sizes, "net_arch_qf": sizes}
+        made.n_envs, made.policy = work.num_envs, SimpleNamespace(optimizer_kwargs={}, **shape)
+        if work.algorithm == "td3":
+            made.action_noise = SimpleNamespace(_sigma=[work.exploration_noise])
+        elif name == "sbx":
+            made.target_update_interval //= work.num_envs
+        return module.canonical(made, work, name)
+
+    return config
+
+
 def own_config(name: str) -> Callable[[Any, SimpleNamespace], dict[str, Any]]:
     return lambda module, work: module.run_of(work, SIDES[name].options).to_dict() | {"env": work.env}
 
@@ -294,11 +331,19 @@ CONFIGS = {
     "rejax": rejax_config,
     "stable_baselines3": baselines_config("stable_baselines3"),
     "sbx": baselines_config("sbx"),
+    "rejax_dqn": rejax_config,
+    "rejax_td3": rejax_config,
+    "stable_baselines3_dqn": off_policy_config("stable_baselines3"),
+    "stable_baselines3_td3": off_policy_config("stable_baselines3"),
+    "sbx_dqn": off_policy_config("sbx"),
+    "sbx_td3": off_policy_config("sbx"),
 } | {name: own_config(name) for name, side in SIDES.items() if side.own}
 
 
-@pytest.mark.parametrize("workload", WORKLOADS)
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize(
+    ("name", "workload"),
+    [(x, w.name) for x in CONFIGS for w in WORKLOADS.values() if w.algorithm in SIDES[x].algorithms],
+)
 def test_each_sides_words_name_the_same_work(name: str, workload: str, monkeypatch: pytest.MonkeyPatch) -> None:
     side, work = SIDES[name], WORKLOADS[workload].to_dict() | {"seed": 0}
     module = program(side.program.removesuffix(".py"), monkeypatch)

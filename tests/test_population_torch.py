@@ -38,18 +38,19 @@ class Place(NamedTuple):
     at: Tensor
 
 
-def move(state: Place, action: Tensor) -> tuple[Place, Tensor, Tensor]:
+def move(state: Place, action: Tensor, noise: Tensor) -> tuple[Place, Tensor, Tensor]:
     at = state.at + 0.3 * action.to(state.at.dtype)
     return Place(at), -at.square().sum(-1), at.abs().amax(-1) > 1.5
 
 
-POINT = Game((2,), 2, 2, 5, lambda noise: Place(noise * 2 - 1), move, lambda state: state.at)
-"""A game of continuous actions, whose episodes end within a few steps; the suite has none."""
+BOX = Box((-1.0, -2.0), (1.0, 2.0))
+POINT = Game((2,), BOX, 2, 0, 5, lambda noise: Place(noise * 2 - 1), move, lambda state: state.at)
+"""A game of continuous actions, whose episodes end within a few steps; the suite has none that ends so soon."""
 
 
 def environment(name: str, num_envs: int) -> Env:
     if name == "point":
-        return replace(vectorise(POINT, "torch/Point", num_envs), actions=Box((-1.0, -2.0), (1.0, 2.0)))
+        return vectorise(POINT, "torch/Point", num_envs)
     return envs.make(f"torch/{name}", num_envs, "torch")
 
 
@@ -127,7 +128,7 @@ CASES = {
     "td3": ("td3", "point", {}),
     "ppo-normalised": ("ppo", "point", {"normalise_obs": True, "normalise_reward": True}),
     "ppo-drift": ("ppo", "MountainCar-v0", {"surrogate": "drift", "truncation": "terminal", "clip_value": False}),
-    "ppo-gru": ("ppo", "CartPole-v1", {"network": "gru"}),
+    "ppo-gru": ("ppo", "MemoryChain-bsuite", {"network": "gru"}),
     "dqn-cnn": ("dqn", "Breakout-MinAtar", {"network": "cnn", "double": False}),
 }
 

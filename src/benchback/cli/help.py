@@ -40,7 +40,7 @@ stores
   import FILE        results of benchback-rl, its tables by its own formulas
 
 other workloads
-  peers              the same PPO work in rejax, stable-baselines3, sbx and baselines, interleaved
+  peers              the same work in rejax, stable-baselines3, sbx and baselines, interleaved
   micro              what single operations cost in each backend: forward, collect, update, step
   scale              throughput and memory over environments, width and threads
 

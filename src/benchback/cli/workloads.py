@@ -24,14 +24,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PeersFlags:
-    """The same PPO work in benchback and its peers: fresh processes, interleaved in blocks, ratios with intervals."""
+    """The same work in benchback and its peers: fresh processes, interleaved in blocks, ratios with intervals."""
 
     quick: bool = False
     """Workload A only, few iterations, two blocks."""
     blocks: int | None = None
     """Runs of every side; 5 by default, 2 with --quick."""
     workloads: tuple[str, ...] = ()
-    """A: CartPole 32 x 256, B: CartPole 4 x 128, C: Breakout-MinAtar 32 x 256; all by default."""
+    """PPO on A: CartPole 32 x 256, B: CartPole 4 x 128, C: Breakout-MinAtar 32 x 256; D: DQN on CartPole; E: TD3 on
+    Pendulum. All by default."""
     sides: tuple[str, ...] = ()
     """Sides to compare; all by default."""
     threads: int = 1

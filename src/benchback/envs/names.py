@@ -26,7 +26,21 @@ CONTINUOUS = (
     "Reacher-misc",
     "Swimmer-misc",
 )
-TORCH = ("CartPole-v1", "Acrobot-v1", "MountainCar-v0", "Breakout-MinAtar")
+TORCH = (
+    "CartPole-v1",
+    "Acrobot-v1",
+    "MountainCar-v0",
+    "DiscountingChain-bsuite",
+    "MemoryChain-bsuite",
+    "UmbrellaChain-bsuite",
+    "BernoulliBandit-misc",
+    "GaussianBandit-misc",
+    "Asterix-MinAtar",
+    "Breakout-MinAtar",
+    "Freeway-MinAtar",
+    "SpaceInvaders-MinAtar",
+)
+CONTINUOUS_TORCH = ("Pendulum-v1",)
 PROBES = ("OneStep", "TwoStep", "ActionReward", "ObsReward", "Truncated")
 CONTINUOUS_PROBES = ("Target", "ObsTarget", "CutTarget")
 BRAX = (
@@ -88,7 +102,7 @@ CONTINUOUS_ENVPOOL = ("HalfCheetah-v4",)
 
 SUITES = {
     "gymnax": (*GYMNAX, *CONTINUOUS),
-    "torch": TORCH,
+    "torch": (*TORCH, *CONTINUOUS_TORCH),
     "probe": (*PROBES, *CONTINUOUS_PROBES),
     "brax": BRAX,
     "navix": NAVIX,
@@ -99,6 +113,7 @@ SUITES = {
 """Suite -> the names of its environments; a suite is the module of the same name."""
 BOX = {
     "gymnax": CONTINUOUS,
+    "torch": CONTINUOUS_TORCH,
     "probe": CONTINUOUS_PROBES,
     "brax": BRAX,
     "playground": PLAYGROUND,

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from benchback.envs.interface import Discrete
 from benchback.envs.torch import Game
 
 GRAVITY = 9.8
@@ -31,7 +32,9 @@ def start(noise: Float[Tensor, "E 4"]) -> State:
     return State(noise * 0.2 - 0.1)
 
 
-def advance(state: State, action: Int[Tensor, "E"]) -> tuple[State, Float[Tensor, "E"], Bool[Tensor, "E"]]:
+def advance(
+    state: State, action: Int[Tensor, "E"], noise: Float[Tensor, "E 0"]
+) -> tuple[State, Float[Tensor, "E"], Bool[Tensor, "E"]]:
     """One step; every step costs 1 except the one that reaches the goal."""
     angle1, angle2, velocity1, velocity2 = integrate(state.motion, action - 1).unbind(-1)
     angle1, angle2 = wrap(angle1), wrap(angle2)
@@ -81,8 +84,9 @@ def wrap(angle: Float[Tensor, "E"]) -> Float[Tensor, "E"]:
 
 GAME = Game(
     observation_shape=(6,),
-    num_actions=3,
-    noise_size=4,
+    actions=Discrete(3),
+    start_noise=4,
+    step_noise=0,
     time_limit=500,
     start=start,
     advance=advance,

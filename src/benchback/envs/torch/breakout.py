@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from benchback.envs.interface import Discrete
 from benchback.envs.torch import Game
 
 SIZE = 10
@@ -48,7 +49,9 @@ def start(noise: Float[Tensor, "E 1"]) -> State:
     )
 
 
-def advance(state: State, action: Int[Tensor, "E"]) -> tuple[State, Float[Tensor, "E"], Bool[Tensor, "E"]]:
+def advance(
+    state: State, action: Int[Tensor, "E"], noise: Float[Tensor, "E 0"]
+) -> tuple[State, Float[Tensor, "E"], Bool[Tensor, "E"]]:
     """Move paddle and ball (0 stay, 1 left, 2 right); 1 for a broken brick; ends when the ball is lost."""
     move = torch.where(action == 1, -1, action // 2).to(torch.int32)
     paddle = (state.paddle + move).clamp(0, LAST)
@@ -101,8 +104,9 @@ def observe(state: State) -> Bool[Tensor, "E 10 10 4"]:
 
 GAME = Game(
     observation_shape=(SIZE, SIZE, 4),
-    num_actions=3,
-    noise_size=1,
+    actions=Discrete(3),
+    start_noise=1,
+    step_noise=0,
     time_limit=1000,
     start=start,
     advance=advance,

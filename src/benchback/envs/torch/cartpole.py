@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from benchback.envs.interface import Discrete
 from benchback.envs.torch import Game
 
 GRAVITY = 9.8
@@ -31,7 +32,9 @@ def start(noise: Float[Tensor, "E 4"]) -> State:
     return State(noise * 0.1 - 0.05)
 
 
-def advance(state: State, action: Int[Tensor, "E"]) -> tuple[State, Float[Tensor, "E"], Bool[Tensor, "E"]]:
+def advance(
+    state: State, action: Int[Tensor, "E"], noise: Float[Tensor, "E 0"]
+) -> tuple[State, Float[Tensor, "E"], Bool[Tensor, "E"]]:
     """One Euler step; a step from a state that has not ended always earns 1."""
     _, velocity, angle, angular_velocity = state.motion.unbind(-1)
     sine, cosine = angle.sin(), angle.cos()
@@ -53,8 +56,9 @@ def observe(state: State) -> Float[Tensor, "E 4"]:
 
 GAME = Game(
     observation_shape=(4,),
-    num_actions=2,
-    noise_size=4,
+    actions=Discrete(2),
+    start_noise=4,
+    step_noise=0,
     time_limit=500,
     start=start,
     advance=advance,

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from benchback.envs.interface import Discrete
 from benchback.envs.torch import Game
 
 MIN_POSITION, MAX_POSITION = -1.2, 0.6
@@ -27,7 +28,9 @@ def start(noise: Float[Tensor, "E 1"]) -> State:
     return State(torch.cat([position, torch.zeros_like(position)], -1))
 
 
-def advance(state: State, action: Int[Tensor, "E"]) -> tuple[State, Float[Tensor, "E"], Bool[Tensor, "E"]]:
+def advance(
+    state: State, action: Int[Tensor, "E"], noise: Float[Tensor, "E 0"]
+) -> tuple[State, Float[Tensor, "E"], Bool[Tensor, "E"]]:
     """One step; every step costs 1."""
     position, velocity = state.motion.unbind(-1)
     velocity = velocity + (action - 1) * FORCE - (3 * position).cos() * GRAVITY
@@ -46,8 +49,9 @@ def observe(state: State) -> Float[Tensor, "E 2"]:
 
 GAME = Game(
     observation_shape=(2,),
-    num_actions=3,
-    noise_size=1,
+    actions=Discrete(3),
+    start_noise=1,
+    step_noise=0,
     time_limit=200,
     start=start,
     advance=advance,

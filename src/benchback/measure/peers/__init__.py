@@ -1,4 +1,4 @@
-"""benchback beside its peers: the same PPO work in rejax, stable-baselines3, sbx and two baselines, interleaved.
+"""benchback beside its peers: the same work in rejax, stable-baselines3, sbx and baselines, interleaved.
 
 A comparison is a study of kind `peer`: a group for each workload, and in it a cell for each side. It is scheduled,
 isolated, stored, stopped and continued as every study is. `summarise` turns its store into one line for each side.
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from benchback.errors import InputError
 from benchback.measure.peers.sides import SIDES
 from benchback.measure.peers.summary import rows, summarise
-from benchback.measure.peers.work import FIELDS_OF_CELL, QUICK_ITERATIONS, WORKLOADS, Workload
+from benchback.measure.peers.work import FIELDS_OF_CELL, WORKLOADS, Workload
 from benchback.measure.study import Product, Study
 from benchback.registry import choose
 
@@ -36,7 +36,7 @@ def study_for(
     works = [WORKLOADS[choose("workload", name, WORKLOADS)] for name in workloads or (("A",) if quick else WORKLOADS)]
     chosen = [choose("side", name, SIDES) for name in sides or SIDES]
     if quick:
-        works = [work.shortened(QUICK_ITERATIONS) for work in works]
+        works = [work.with_iterations(work.quick_iterations) for work in works]
     return Study(
         name="peers-quick" if quick else "peers",
         kind="peer",
@@ -51,7 +51,7 @@ def study_for(
 
 
 def product_of(work: Workload, sides: Sequence[str]) -> Product:
-    """The product of the workload and the sides that have its environment; none is pinned to processors."""
-    able = [name for name in sides if work.env in SIDES[name].envs]
+    """The product of the workload and the sides that can do it; none is pinned to processors."""
+    able = [name for name in sides if SIDES[name].does(work.algorithm, work.env)]
     fixed = {FIELDS_OF_CELL[0]: work.name} | work.to_dict()
     return Product(axes={"variant": able}, label=work.name, fixed=fixed)

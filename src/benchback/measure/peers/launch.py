@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchback.algorithms.ppo.config import Config
+from benchback.algorithms.dqn import config as dqn
+from benchback.algorithms.ppo import config as ppo
 from benchback.measure.peers.environments import Environment, Unavailable, prepare
 from benchback.measure.peers.sides import BASELINES, PROGRAMS, SIDES, Side
 from benchback.measure.peers.work import told
@@ -86,7 +87,7 @@ def differences(work: dict[str, Any], config: dict[str, Any], declared: dict[str
     """Field -> (requested, actual) where they differ and the side has not declared it."""
     asked = {name: x for name, x in work.items() if name not in IDENTITY} | declared
     # Adam's defaults, an MLP and PPO's clipped objective everywhere, not reported by all.
-    optional = ("adam_beta1", "adam_beta2", "network", *Config.later)
+    optional = ("adam_beta1", "adam_beta2", "network", *ppo.Config.later, *dqn.Config.later)
     pairs = {name: (x, config.get(name, x if name in optional else None)) for name, x in asked.items()}
     return {name: (x, y) for name, (x, y) in pairs.items() if not _same(x, y)}
 

@@ -1,4 +1,4 @@
-"""The compared implementations: benchback's own backends, two baselines beside it, and three libraries.
+"""The compared implementations: benchback's own backends, baselines beside it, and three libraries.
 
 A side is a program that does a workload in a process of its own. Where it cannot do exactly the work, `differs`
 says so; any other difference makes its measurement an error.
@@ -30,10 +30,16 @@ class Side:
     """Whether it is one of benchback's backends; ratios are own sides over the others."""
     envs: tuple[str, ...] = ("CartPole-v1", "Breakout-MinAtar")
     """Environments it offers."""
+    algorithms: tuple[str, ...] = ("ppo",)
+    """Algorithms that its program does."""
     differs: dict[str, Any] = field(default_factory=dict)
     """Fields of the configuration that it cannot match -> what it does instead."""
     note: str = ""
     """Note for the reader of the table."""
+
+    def does(self, algorithm: str, env: str) -> bool:
+        """Whether it can do a work of this algorithm in this environment."""
+        return algorithm in self.algorithms and env in self.envs
 
 
 JAX = ("jax==0.10.2", "jaxlib==0.10.2", "flax==0.12.8", "optax==0.2.8", "numpy==2.4.6")
@@ -45,6 +51,10 @@ STABLE_BASELINES3 = Environment("stable_baselines3", (TORCH, ("stable-baselines3
 SBX = Environment("sbx", (TORCH, (*JAX, "stable-baselines3==2.9.2", "sbx-rl==0.28.0", "gymnasium==1.4.0")))
 
 TERMINAL = {"truncation": "terminal"}
+ALGORITHMS, ENVS = ("ppo", "dqn", "td3"), ("CartPole-v1", "Breakout-MinAtar", "Pendulum-v1")
+"""Of benchback's own sides."""
+DQN: dict[str, Any] = {"algorithms": ("dqn",), "envs": ("CartPole-v1",)}
+TD3: dict[str, Any] = {"algorithms": ("td3",), "envs": ("Pendulum-v1",)}
 
 SIDES = {
     side.name: side
@@ -54,6 +64,8 @@ SIDES = {
             "own.py",
             {"backend": "purejax", "mode": "jit", "unit": "chunk", "suite": "gymnax"},
             own=True,
+            envs=ENVS,
+            algorithms=ALGORITHMS,
             note="all iterations as one program",
         ),
         Side(
@@ -61,6 +73,8 @@ SIDES = {
             "own.py",
             {"backend": "purejax", "mode": "jit", "unit": "chunk", "suite": "gymnax", "gradients": "reordered"},
             own=True,
+            envs=ENVS,
+            algorithms=ALGORITHMS,
             note="the same with kernel gradients in the order that is fastest on a CPU",
         ),
         Side(
@@ -68,6 +82,8 @@ SIDES = {
             "own.py",
             {"backend": "pytorch", "mode": "best", "unit": "phase", "suite": "gymnax"},
             own=True,
+            envs=ENVS,
+            algorithms=ALGORITHMS,
             note="JAX environment over DLPack",
         ),
         Side(
@@ -75,6 +91,8 @@ SIDES = {
             "own.py",
             {"backend": "pytorch", "mode": "best", "unit": "phase", "suite": "torch"},
             own=True,
+            envs=ENVS,
+            algorithms=ALGORITHMS,
             note="environment in torch",
         ),
         Side("purejax_style", "purejax_style.py", differs=TERMINAL, note="one program, after PureJaxRL's description"),
@@ -102,6 +120,63 @@ SIDES = {
             envs=("CartPole-v1",),
             differs={"clip_value": False},
             note="gymnasium environments in NumPy, one after another",
+        ),
+        Side(
+            "purejax_style_dqn",
+            "purejax_dqn.py",
+            differs=TERMINAL,
+            note="one program, after PureJaxRL's description",
+            **DQN,
+        ),
+        Side(
+            "rejax_dqn",
+            "rejax_off_policy.py",
+            environment=REJAX,
+            differs=TERMINAL,
+            note="one program, gymnax 0.0.9",
+            **DQN,
+        ),
+        Side(
+            "rejax_td3",
+            "rejax_off_policy.py",
+            environment=REJAX,
+            differs=TERMINAL,
+            note="one program, gymnax 0.0.9; its actor follows the mean of both critics",
+            **TD3,
+        ),
+        Side(
+            "stable_baselines3_dqn",
+            "baselines_off_policy.py",
+            {"module": "stable_baselines3"},
+            STABLE_BASELINES3,
+            note="gymnasium environments in NumPy, one after another; Huber's loss",
+            **DQN,
+        ),
+        Side(
+            "stable_baselines3_td3",
+            "baselines_off_policy.py",
+            {"module": "stable_baselines3"},
+            STABLE_BASELINES3,
+            note="gymnasium environment in NumPy",
+            **TD3,
+        ),
+        Side(
+            "sbx_dqn",
+            "baselines_off_policy.py",
+            {"module": "sbx"},
+            SBX,
+            # Its second layer is as wide as the first, whatever is asked for.
+            differs={"hidden_sizes": [120, 120]},
+            note="gymnasium environments in NumPy, one after another; Huber's loss",
+            **DQN,
+        ),
+        Side(
+            "sbx_td3",
+            "baselines_off_policy.py",
+            {"module": "sbx"},
+            SBX,
+            note="gymnasium environment in NumPy; its actor follows the lower of both critics",
+            **TD3,
         ),
     )
 }

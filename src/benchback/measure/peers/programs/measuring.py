@@ -11,7 +11,7 @@ import resource
 import sys
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -58,12 +58,33 @@ def time_twice(train: Callable[[int], Any], work: SimpleNamespace) -> tuple[dict
     return {"env_steps": env_steps, "steady_s": steady_s, "compile_s": max(0.0, first_s - steady_s)}, result
 
 
+def warm_up_iterations(work: SimpleNamespace) -> int:
+    """Iterations before the first that does all the work of later ones, and two more."""
+    starts = [getattr(work, name, 0) for name in ("learning_starts", "start_steps", "update_after")]
+    return WARM_UP_ITERATIONS + math.ceil(max(starts) / (work.num_envs * work.num_steps))
+
+
 def time_after_warm_up(advance: Callable[[int], Any], work: SimpleNamespace) -> dict[str, Any]:
     """For trainings that Python drives, `advance(iterations)` at a time: all but the first iterations are steady."""
-    warm_up_s, _ = clocked(lambda: advance(WARM_UP_ITERATIONS))
-    iterations = work.num_iterations - WARM_UP_ITERATIONS
+    warm_up = warm_up_iterations(work)
+    warm_up_s, _ = clocked(lambda: advance(warm_up))
+    iterations = work.num_iterations - warm_up
     steady_s, _ = clocked(lambda: advance(iterations))
-    compile_s = max(0.0, warm_up_s - steady_s / iterations * WARM_UP_ITERATIONS)
+    return of_steady(warm_up_s, steady_s, warm_up, iterations, work)
+
+
+def time_between(started: float, moments: Sequence[float], work: SimpleNamespace) -> dict[str, Any]:
+    """For trainings that cannot be interrupted: from one moment in each iteration; all but the first are steady."""
+    warm_up = warm_up_iterations(work)
+    iterations = len(moments) - 1 - warm_up
+    return of_steady(moments[warm_up] - started, moments[-1] - moments[warm_up], warm_up, iterations, work)
+
+
+def of_steady(
+    warm_up_s: float, steady_s: float, warm_up: int, iterations: int, work: SimpleNamespace
+) -> dict[str, Any]:
+    """Speed of the steady iterations; compiling is what the others took beyond it."""
+    compile_s = max(0.0, warm_up_s - steady_s / iterations * warm_up)
     env_steps = iterations * work.num_envs * work.num_steps
     return {"env_steps": env_steps, "steady_s": steady_s, "compile_s": compile_s}
 

@@ -7,7 +7,7 @@ from typing import Any
 from measuring import main, time_after_warm_up, time_twice  # pyright: ignore[reportMissingImports]
 
 from benchback.agent import start
-from benchback.measure.flops import gradient_flops, layer_sizes
+from benchback.measure.flops import layer_sizes, work_ledger
 from benchback.measure.micro.work import matmul_flops, product
 from benchback.measure.micro.worker import sample_s
 from benchback.training import advance
@@ -38,11 +38,11 @@ def measure(work: SimpleNamespace, options: dict[str, str]) -> dict[str, Any]:
 def arithmetic(agent: Any, run: Run, times: dict[str, Any]) -> dict[str, float]:
     """Operations per second in the matrix products of all updates, and those of the same products by themselves."""
     sizes = layer_sizes(agent.export(start(agent, 0)))
-    rows = run.config.batch_size // run.config.num_minibatches
-    per_step = sum(gradient_flops(run.config.num_epochs, widths) for widths in sizes.values())
+    rows = run.config.gradient_rows // run.config.updates_per_iteration
+    per_iteration = work_ledger(run.config.network_rows, sizes, skips=True)["gradient_flops"]
     product_s = sample_s(product(rows, run.config.hidden[-1]), PRODUCT_S)
     return {
-        "flops_per_s": per_step * times["env_steps"] / times["steady_s"],
+        "flops_per_s": per_iteration * times["env_steps"] / run.config.batch_size / times["steady_s"],
         "limit_flops_per_s": matmul_flops(rows, run.config.hidden[-1]) / product_s,
     }
 

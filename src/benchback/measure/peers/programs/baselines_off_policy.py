@@ -1,0 +1,138 @@
+"""DQN or TD3 of stable-baselines3, or of sbx, its JAX twin with the same interface."""
+
+import time
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any
+
+from measuring import main, time_between  # pyright: ignore[reportMissingImports]
+
+
+def measure(work: SimpleNamespace, options: dict[str, str]) -> dict[str, Any]:
+    """Train the algorithm of `options["module"]` with every hyper-parameter of the work, in one call."""
+    from stable_baselines3.common.env_util import make_vec_env  # pyright: ignore[reportMissingImports]
+
+    module = options["module"]
+    environments = make_vec_env(work.env, n_envs=work.num_envs, seed=work.seed)
+    algorithm = getattr(import_module(module), work.algorithm.upper())
+    learner = algorithm("MlpPolicy", environments, **arguments(work, module), **noise(work))
+    moments: list[float] = []
+
+    def mark(*_: Any) -> bool:
+        """Called after every step of all environments, before the gradient step; True to go on."""
+        moments.append(time.perf_counter())
+        return True
+
+    started = time.perf_counter()
+    learner.learn(work.num_iterations * work.num_envs * work.num_steps, callback=mark)
+    returns = [episode["r"] for episode in learner.ep_info_buffer]
+    mean = sum(returns) / len(returns) if returns else float("nan")
+    times = time_between(started, moments, work)
+    return times | {"episode_return": float(mean), "config": canonical(learner, work, module)}
+
+
+def arguments(work: SimpleNamespace, module: str) -> dict[str, Any]:
+    """The work as stable-baselines3's arguments."""
+    common = {
+        "buffer_size": work.replay_capacity,
+        "batch_size": work.minibatch_size,
+        "train_freq": work.num_steps,
+        "gradient_steps": work.num_updates,
+        "gamma": work.gamma,
+        "policy_kwargs": {"net_arch": list(work.hidden_sizes)},
+        "seed": work.seed,
+        "device": "cpu",
+    }
+    if work.algorithm == "dqn":
+        # stable-baselines3 clips gradients unless told otherwise; sbx never does.
+        unclipped = {} if module == "sbx" else {"max_grad_norm": float("inf")}
+        return (
+            common
+            | unclipped
+            | {
+                "learning_rate": work.learning_rate,
+                "learning_starts": work.learning_starts,
+                "target_update_interval": work.target_every,
+                "tau": work.tau,
+                "exploration_initial_eps": work.first_epsilon,
+                "exploration_final_eps": work.last_epsilon,
+                "exploration_fraction": work.exploration_fraction,
+            }
+        )
+    return common | {
+        "learning_rate": work.critic_learning_rate,
+        "learning_starts": work.update_after,
+        "tau": 1 - work.polyak,
+        "policy_delay": work.policy_delay,
+        "target_policy_noise": work.target_noise,
+        "target_noise_clip": work.target_noise_clip,
+    }
+
+
+def noise(work: SimpleNamespace) -> dict[str, Any]:
+    """TD3's exploration."""
+    if work.algorithm == "dqn":
+        return {}
+    import numpy as np
+    from stable_baselines3.common.noise import NormalActionNoise  # pyright: ignore[reportMissingImports]
+
+    return {"action_noise": NormalActionNoise(np.zeros(1), work.exploration_noise * np.ones(1))}
+
+
+def canonical(learner: Any, work: SimpleNamespace, module: str) -> dict[str, Any]:
+    """The configuration it really uses, read back from it, as benchback's fields."""
+    common = {
+        "env": work.env,
+        "num_envs": learner.n_envs,
+        "num_steps": learner.train_freq.frequency,
+        "num_iterations": learner.num_timesteps // (learner.n_envs * learner.train_freq.frequency),
+        "num_updates": learner.gradient_steps,
+        "minibatch_size": learner.batch_size,
+        "replay_capacity": learner.buffer_size,
+        "hidden_sizes": hidden_sizes(learner.policy),
+        # The default of torch's Adam and of optax's.
+        "adam_epsilon": learner.policy.optimizer_kwargs.get("eps", 1e-8),
+        "gamma": learner.gamma,
+        "truncation": "bootstrap",
+        "dtype": "float32",
+    }
+    if work.algorithm == "dqn":
+        # sbx divides the interval by the number of environments once, stable-baselines3 whenever it is used.
+        every = learner.target_update_interval * (learner.n_envs if module == "sbx" else 1)
+        return common | {
+            "learning_starts": learner.learning_starts,
+            "learning_rate": learner.learning_rate,
+            "anneal": False,
+            "target_every": every,
+            "tau": learner.tau,
+            "double": False,
+            "first_epsilon": learner.exploration_initial_eps,
+            "last_epsilon": learner.exploration_final_eps,
+            "exploration_fraction": learner.exploration_fraction,
+        }
+    return common | {
+        "start_steps": learner.learning_starts,
+        "update_after": learner.learning_starts,
+        "policy_delay": learner.policy_delay,
+        "actor_learning_rate": learner.learning_rate,
+        "critic_learning_rate": getattr(learner, "qf_learning_rate", learner.learning_rate),
+        "polyak": 1 - learner.tau,
+        "exploration_noise": float(learner.action_noise._sigma[0]),
+        "target_noise": learner.target_policy_noise,
+        "target_noise_clip": learner.target_noise_clip,
+    }
+
+
+def hidden_sizes(policy: Any) -> list[int]:
+    """Widths of the hidden layers, which actor and critics must have in common."""
+    if hasattr(policy, "n_units"):  # sbx's DQN
+        return [policy.n_units, policy.n_units]
+    if not hasattr(policy, "net_arch_pi"):
+        return list(policy.net_arch)
+    if policy.net_arch_pi != policy.net_arch_qf:
+        raise ValueError(f"actor and critics differ: {policy.net_arch_pi} and {policy.net_arch_qf}")
+    return list(policy.net_arch_pi)
+
+
+if __name__ == "__main__":
+    main(measure)
