@@ -2,6 +2,7 @@
 #
 #   docker build --tag benchback .
 #   docker run --rm benchback list
+#   mkdir -p runs   # docker would make it a folder of root; the image's user is 1000
 #   docker run --rm --volume "$PWD/runs:/home/benchback/runs" benchback run smoke
 FROM python:3.11-slim AS build
 

@@ -106,6 +106,30 @@ def test_links_lead_to_pages_of_the_site_or_become_names(page: str, markdown: st
     assert links.rewritten(markdown, page, known) == expected
 
 
+MARKDOWN = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")]
+MARKDOWN += (ROOT / "src").rglob("*.md")
+GENERATED = {"answer.md", "walkthroughs/index.md", "reference/command-line.md", "reference/python.md"}
+"""Pages of the site alone, to which pages of docs/ link; a strict build knows whether they are there."""
+FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+
+
+def anchors_of(path: Path) -> set[str]:
+    """Anchors of a file's headings as GitHub makes them: lower case, without punctuation, a hyphen for each space."""
+    headings = re.findall(r"^#+ +(.+?) *$", FENCED.sub("", path.read_text()), re.MULTILINE)
+    shown = [re.sub(r"\[(.*?)\]\(.*?\)", r"\1", heading) for heading in headings]
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in shown}
+
+
+@pytest.mark.parametrize("path", MARKDOWN, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_link_within_the_repository_leads_to_a_file_and_a_heading(path: Path) -> None:
+    for address in re.findall(r"\]\(([^)\s]+)\)", FENCED.sub("", path.read_text())):
+        target, _, anchor = address.partition("#")
+        if target not in GENERATED and not re.match(r"\w+:", address):
+            there = path.parent / target if target else path
+            assert there.exists(), address
+            assert not anchor or anchor in anchors_of(there), address
+
+
 def test_the_reference_shows_what_help_prints() -> None:
     shown = reference.help_of("train", ["td3"])
     assert shown.startswith("usage: benchback train td3")

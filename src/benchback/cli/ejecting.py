@@ -61,7 +61,12 @@ def check_name(out: Path, text: str) -> None:
 
 def check_new(out: Path) -> None:
     """Raise an InputError unless `out` can be a new Python file."""
+    from benchback.training.outputs import check_writable
+
     if out.suffix != ".py":
         raise InputError(f"out={out} must be a Python file, e.g. {out.with_suffix('.py')}")
     if out.exists():
         raise InputError(f"out={out} exists; choose another name, e.g. {out.with_stem(out.stem + '_2')}")
+    if not out.parent.is_dir():
+        raise InputError(f"{out.parent} is not a folder; create it or choose another --out")
+    check_writable(out)
