@@ -1,7 +1,8 @@
-"""Atari by envpool: CPU time of CleanRL's published PPO on Pong, here and in Stable-Baselines3.
+"""Atari by envpool: CPU time of CleanRL's published PPO on Pong, here, in Stable-Baselines3 and as a plain loop.
 
 `python benchmarks/atari.py` prints the table of docs/networks.md. The sides take turns, an iteration each, in one
-process with one thread, and each has a first one that is not counted. JAX has reordered gradients: without them an
+process with one thread, and each has a first one that is not counted. The plain loop does in PyTorch what CleanRL's
+`ppo_atari_envpool` does, without its log and its video. JAX has reordered gradients: without them an
 iteration did not end in two minutes. Stable-Baselines3 is no dependency:
 `pip install --no-deps --target FOLDER stable-baselines3==2.9.2`, then PYTHONPATH=FOLDER.
 """
@@ -15,6 +16,9 @@ from typing import Any
 
 import envpool
 import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.distributions import Categorical
 
 from benchback.agent import start
 from benchback.cli.arguments import limit_threads
@@ -43,10 +47,8 @@ def ours(backend: str, mode: str, gradients: str = "framework") -> Callable[[], 
 
 def theirs() -> Callable[[], None]:
     """An iteration of the same procedure in Stable-Baselines3, on the same pool of environments."""
-    import torch
     from stable_baselines3 import PPO  # pyright: ignore[reportMissingImports]
 
-    torch.set_num_threads(1)
     config: Any = Run.from_dict(read_config(CONFIG)).config
     ppo = PPO(
         "CnnPolicy",
@@ -109,8 +111,90 @@ def pool(num_envs: int) -> Any:
     return Pool()
 
 
+def layer(made: Any, scale: float = 2**0.5) -> Any:
+    """The layer with orthogonal weights and no bias at first."""
+    nn.init.orthogonal_(made.weight, scale)
+    nn.init.zeros_(made.bias)
+    return made
+
+
+class PlainLoop:
+    """CleanRL's procedure, step after step: floats of images, one value with each action, advantages in a loop."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        self.config: Any = Run.from_dict(read_config(CONFIG)).config
+        threads = {"num_threads": 1, "seed": 0}
+        self.pool: Any = envpool.make(
+            "Pong-v5", "gymnasium", num_envs=self.config.num_envs, episodic_life=True, reward_clip=True, **threads
+        )
+        convolutions = (nn.Conv2d(4, 32, 8, 4), nn.Conv2d(32, 64, 4, 2), nn.Conv2d(64, 64, 3, 1))
+        layers = [part for each in convolutions for part in (layer(each), nn.ReLU())]
+        self.trunk = nn.Sequential(*layers, nn.Flatten(), layer(nn.Linear(64 * 7 * 7, 512)), nn.ReLU())
+        self.actor, self.critic = layer(nn.Linear(512, 6), 0.01), layer(nn.Linear(512, 1), 1.0)
+        self.weights = [x for part in (self.trunk, self.actor, self.critic) for x in part.parameters()]
+        self.adam = torch.optim.Adam(self.weights, lr=self.config.learning_rate, eps=self.config.adam_epsilon)
+        self.obs, self.done = torch.Tensor(self.pool.reset()[0]), torch.zeros(self.config.num_envs)
+        self.iteration = 0
+
+    def __call__(self) -> None:
+        """An iteration: a rollout and all gradient steps on it."""
+        left = 1 - self.iteration / self.config.num_iterations
+        self.adam.param_groups[0]["lr"] = left * self.config.learning_rate
+        batch = {name: x.flatten(0, 1) for name, x in self.rollout().items()}
+        for _ in range(self.config.num_epochs):
+            for index in torch.randperm(self.config.batch_size).chunk(self.config.num_minibatches):
+                self.learn({name: x[index] for name, x in batch.items()})
+        self.iteration += 1
+
+    def evaluated(self, obs: Tensor) -> tuple[Categorical, Tensor]:
+        hidden = self.trunk(obs / 255.0)
+        return Categorical(logits=self.actor(hidden)), self.critic(hidden).flatten()
+
+    @torch.no_grad()
+    def rollout(self) -> dict[str, Tensor]:
+        """The steps of all environments, with advantages and targets."""
+        steps: list[dict[str, Tensor]] = []
+        for _ in range(self.config.num_steps):
+            policy, value = self.evaluated(self.obs)
+            action = policy.sample()
+            step = {"obs": self.obs, "done": self.done, "action": action, "value": value}
+            obs, reward, terminated, truncated, _ = self.pool.step(action.numpy())
+            self.obs, self.done = torch.Tensor(obs), torch.Tensor(terminated | truncated)
+            steps.append(step | {"log_prob": policy.log_prob(action), "reward": torch.Tensor(reward)})
+        batch = {name: torch.stack([step[name] for step in steps]) for name in steps[0]}
+        batch["advantage"] = self.advantages(batch, self.evaluated(self.obs)[1])
+        batch["target"] = batch["advantage"] + batch["value"]
+        return batch
+
+    def advantages(self, batch: dict[str, Tensor], following: Tensor) -> Tensor:
+        """Generalised advantage estimates; where an episode ended, for whatever reason, nothing follows."""
+        advantage, later, done = torch.zeros_like(batch["reward"]), torch.zeros_like(following), self.done
+        for t in reversed(range(self.config.num_steps)):
+            delta = batch["reward"][t] + self.config.gamma * following * (1 - done) - batch["value"][t]
+            later = delta + self.config.gamma * self.config.gae_lambda * (1 - done) * later
+            advantage[t], following, done = later, batch["value"][t], batch["done"][t]
+        return advantage
+
+    def learn(self, batch: dict[str, Tensor]) -> None:
+        """One gradient step."""
+        clip, (policy, value) = self.config.clip, self.evaluated(batch["obs"])
+        ratio = (policy.log_prob(batch["action"]) - batch["log_prob"]).exp()
+        advantage = (batch["advantage"] - batch["advantage"].mean()) / (batch["advantage"].std() + 1e-8)
+        policy_loss = -torch.min(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage).mean()
+        clipped = batch["value"] + (value - batch["value"]).clamp(-clip, clip)
+        value_loss = 0.5 * torch.max((value - batch["target"]) ** 2, (clipped - batch["target"]) ** 2).mean()
+        loss = policy_loss + self.config.value_coefficient * value_loss
+        loss = loss - self.config.entropy_coefficient * policy.entropy().mean()
+        self.adam.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.weights, self.config.max_grad_norm)
+        self.adam.step()
+
+
 SIDES: dict[str, Callable[[], Callable[[], None]]] = {
     "pytorch, none": lambda: ours("pytorch", "none"),
+    "plain loop": PlainLoop,
     STABLE_BASELINES3: theirs,
     "purejax, jit, reordered": lambda: ours("purejax", "jit", "reordered"),
     "equinox, flatten, reordered": lambda: ours("equinox", "flatten", "reordered"),
@@ -123,6 +207,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     flags = parser.parse_args()
     limit_threads(1)
+    torch.set_num_threads(1)
     seconds: dict[str, list[float]] = {name: [] for name in flags.sides}
     iterate = {name: SIDES[name]() for name in flags.sides}
     for turn in range(1 + flags.rounds):
