@@ -16,6 +16,11 @@ def rounded(x: np.ndarray) -> np.ndarray:
     return x.astype(np.float32) if np.issubdtype(x.dtype, np.floating) else x
 
 
+def as_bits(obs: np.ndarray) -> np.ndarray:
+    """Observations of type bool, as in MinAtar: whether bytes or normal numbers are in the upper half."""
+    return obs > (127 if obs.dtype == np.uint8 else 0)
+
+
 def exact(weights: Weights) -> Weights:
     """`weights` rounded to float32, stored in float64 for the oracle."""
     return {name: rounded(x).astype(float) if x.ndim else x for name, x in weights.items()}

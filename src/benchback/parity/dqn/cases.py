@@ -11,7 +11,7 @@ import numpy as np
 from benchback.agent import Weights
 from benchback.algorithms.dqn.config import Config
 from benchback.algorithms.dqn.loss import Minibatch
-from benchback.parity.cases import exact, layers, rounded
+from benchback.parity.cases import as_bits, exact, layers, rounded
 from benchback.parity.environment import NUM_ACTIONS, observations
 from benchback.parity.oracle import fresh_adam, parameters
 
@@ -82,7 +82,7 @@ def midway(weights: Weights, random: np.random.Generator) -> Weights:
 def minibatch(random: np.random.Generator, architecture: str = "mlp", *, binary: bool = False) -> Minibatch:
     """Transitions, a quarter of them terminal; observations float, bytes of images or, as in MinAtar, bool."""
     seen = rounded(observations(random, (2, ROWS), architecture))
-    obs, next_obs = seen > np.median(seen) if binary else seen
+    obs, next_obs = as_bits(seen) if binary else seen
     return Minibatch(
         obs=obs,
         action=random.integers(NUM_ACTIONS, size=ROWS).astype(np.int32),

@@ -13,7 +13,7 @@ from benchback.agent import Weights
 from benchback.algorithms.onpolicy import Transition
 from benchback.algorithms.ppo.config import Config
 from benchback.algorithms.ppo.loss import Minibatch
-from benchback.parity.cases import ends_of_episodes, exact, layers, on_policy_rollout, random_kernels, rounded
+from benchback.parity.cases import as_bits, ends_of_episodes, exact, layers, on_policy_rollout, random_kernels, rounded
 from benchback.parity.environment import ACTION_SIZE, NUM_ACTIONS, observations
 from benchback.parity.oracle import fresh_adam, parameters
 from benchback.parity.ppo import oracle
@@ -144,8 +144,8 @@ def far(weights: Weights, random: np.random.Generator, architecture: str = "mlp"
 
 def binary(weights: Weights, random: np.random.Generator, architecture: str = "mlp") -> Minibatch:
     """Bool observations, as in MinAtar."""
-    obs = observations(random, (ROWS,), architecture)
-    return _minibatch(weights, random, obs > np.median(obs), drift=0.2, error=0.5)
+    obs = as_bits(observations(random, (ROWS,), architecture))
+    return _minibatch(weights, random, obs, drift=0.2, error=0.5)
 
 
 def _minibatch(

@@ -14,7 +14,7 @@ from benchback.agent import Weights
 from benchback.algorithms.onpolicy import Transition
 from benchback.algorithms.vpg.config import Config
 from benchback.algorithms.vpg.loss import Minibatch
-from benchback.parity.cases import ends_of_episodes, exact, on_policy_rollout, rounded
+from benchback.parity.cases import as_bits, ends_of_episodes, exact, on_policy_rollout, rounded
 from benchback.parity.environment import ACTION_SIZE, NUM_ACTIONS, OBSERVATION_SIZE
 from benchback.parity.oracle import fresh_adam, of_towers, parameters
 from benchback.parity.vpg import oracle
@@ -82,7 +82,7 @@ def midway(weights: Weights, random: np.random.Generator) -> Weights:
 def minibatch(weights: Weights, random: np.random.Generator, kind: Kind, binary: bool = False) -> Minibatch:
     """As many rows as a rollout of BASE has; `binary`: with bool observations, as in MinAtar."""
     obs = random.normal(size=(BASE.batch_size, OBSERVATION_SIZE))
-    obs = obs > 0 if binary else obs
+    obs = as_bits(obs) if binary else obs
     action = _actions(parameters(weights), obs, random, kind)
     log_prob = oracle.log_prob(parameters(weights), obs, action) + 0.2 * random.normal(size=len(obs))
     advantage = random.normal(size=len(obs)) + 0.5
