@@ -71,7 +71,9 @@ VARIANTS: list[Case] = [
     ("ppo", "pytorch", "gymnax/CartPole-v1", EAGER),
     ("ppo", "pytorch", "torch/CartPole-v1", (("normalise_obs", True),)),
     ("ppo", "pytorch", "torch/Acrobot-v1", EAGER),
+    ("ppo", "pytorch", "torch/Asterix-MinAtar", EAGER),
     ("dqn", "pytorch", "torch/Breakout-MinAtar", EAGER),
+    ("td3", "pytorch", "torch/Pendulum-v1", EAGER),
     ("td3", "pytorch", "gymnasium/Pendulum-v1", EAGER),
 ]
 OTHER_NETWORKS: list[Case] = [

@@ -133,6 +133,44 @@ print(json.dumps([asdict(row) for row in measure("td3", [{backend!r}], ["float32
     assert [row for row in found if not row.ok] == []
 
 
+NATIVE = """
+import json, sys
+import numpy as np
+from torch._dynamo.utils import counters
+from benchback import envs, registry
+from benchback.agent import start
+from benchback.parity.td3.cases import TINY
+from benchback.training import advance
+
+make, backend = registry.load("td3", "pytorch", "framework")
+agent = make(TINY, envs.make("torch/Pendulum-v1", TINY.num_envs, "torch"))
+weights, compiles = {}, []
+for mode in ("none", "compile"):
+    executed = backend.modes[mode](agent)
+    state = start(executed, 3)
+    for _ in range(4):
+        before = backend.compiles()
+        state, _ = advance(executed, state)
+        compiles.append(backend.compiles() - before)
+    weights[mode] = {name: np.asarray(x, float) for name, x in executed.export(state).items() if name != "rng"}
+off = max(np.abs(x - weights["compile"][name]).max() for name, x in weights["none"].items())
+print(json.dumps([compiles, sum(counters["graph_break"].values()), off, "jax" in sys.modules]))
+"""
+
+
+@pytest.mark.slow
+def test_rollouts_of_a_native_environment_compile_without_graph_breaks() -> None:
+    """Of continuous actions; those of discrete ones are in test_torch_modes.py."""
+    done = subprocess.run([sys.executable, "-c", NATIVE], capture_output=True, text=True, timeout=1800)
+    assert done.returncode == 0, done.stderr
+    compiles, breaks, off, with_jax = json.loads(done.stdout.splitlines()[-1])
+    assert compiles[:4] == [0] * 4
+    assert compiles[4] > 0
+    assert compiles[-1] == 0
+    assert (breaks, with_jax) == (0, False)
+    assert off < 1e-5
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("backend", JAX_FAMILY)

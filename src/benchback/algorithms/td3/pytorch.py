@@ -102,10 +102,12 @@ def make(config: Config, env: Env, wrap: Wrap = pytorch.keep) -> Agent:
         return math.squash(model.actor(obs), bounds)
 
     def policy_step(
-        model: ActorCritic, obs: Shaped[Tensor, "E *O"], noise: tuple[math.ActingNoise, Float[Tensor, ""]]
+        model: ActorCritic, obs: Shaped[Tensor, "E *O"], noise: Float[Tensor, "3 E A"], scale: Float[Tensor, ""]
     ) -> tuple[Float[Tensor, "E A"]]:
-        action_noise, scale = noise
-        return (math.explore(policy(model, obs), action_noise, bounds, scale),)
+        normal, uniform, at_random = noise.unbind()
+        return (
+            math.explore(policy(model, obs), math.ActingNoise(normal, uniform, at_random[0, 0] > 0), bounds, scale),
+        )
 
     rollout_steps = pytorch.rollout_steps(env, policy_step, wrap)
 
@@ -114,9 +116,11 @@ def make(config: Config, env: Env, wrap: Wrap = pytorch.keep) -> Agent:
         env_noise = env.draw(state.generator, config.num_steps)
         shape = config.num_steps, config.num_envs, env.actions.size
         noise = math.acting_noise(state.generator, shape, state.replay_inserted, config.start_steps, dtype)
+        # As one tensor: a compiled loop steps through tensors.
+        at_random = noise.at_random[:, None, None].expand(shape).to(dtype)
+        action_noise = torch.stack([noise.normal, noise.uniform, at_random], 1)
         scale = state.hyper.exploration_noise
-        action_noise = [(math.ActingNoise(*step), scale) for step in zip(*noise, strict=True)]
-        state.env, outcome = rollout_steps(state.model, state.env, (env_noise, action_noise))
+        state.env, outcome = rollout_steps(state.model, state.env, (env_noise, action_noise), scale)
         return state, Transition(*outcome)
 
     @torch.no_grad()

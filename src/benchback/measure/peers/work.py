@@ -45,7 +45,7 @@ class Workload:
 _PPO = ppo.Config(hidden_sizes=(64, 64), anneal=False)
 _LARGE_BATCH = replace(_PPO, num_envs=32, num_steps=256, num_minibatches=8, num_epochs=10)
 _SMALL_BATCH = replace(_PPO, num_envs=4, num_steps=128, num_minibatches=4, num_epochs=4)
-# Of PureJaxRL's shape, but learning starts after 1,000 steps: what comes before it is work that some are not timed in.
+# Of PureJaxRL's shape, but learning starts after 1,000 steps: what comes before it is not timed in all sides.
 _DQN = dqn.Config(hidden_sizes=(120, 84), learning_starts=1_000, num_iterations=10_000)
 # A gradient step after every step, as rejax has it.
 _TD3 = td3.Config(
@@ -53,8 +53,8 @@ _TD3 = td3.Config(
     num_iterations=5_000,
     num_updates=1,
     replay_capacity=100_000,
-    start_steps=1_000,
-    update_after=1_000,
+    start_steps=100,
+    update_after=100,
     hidden_sizes=(64, 64),
 )
 
