@@ -127,21 +127,24 @@ def computed(run, members):
         for progress in train_members(run, seeds, group=members)
     ]
 
-def made(run, members, sources):
+def made(run, members, sources, compute):
     text = eject(run, "benchback eject", sources, members)
-    return text, None if sources else computed(run, members)
+    return text, computed(run, members) if compute else None
 
-print(json.dumps([made(Run.from_dict(run), members, sources) for run, members, sources in json.load(sys.stdin)]))
+print(json.dumps([made(Run.from_dict(run), *rest) for run, *rest in json.load(sys.stdin)]))
 """
 
 Made = tuple[str, list[dict[str, Any]]]
 """A file, and what the tree computes."""
 
 
-def eject_all(wanted: list[tuple[Case, dict[str, str]]]) -> list[Made]:
-    """The files, made in a process without the checks of the tests, with which an analysis takes ten times as long."""
+def eject_all(wanted: list[tuple[Case, dict[str, str]]], compute: bool = True) -> list[Made]:
+    """The files, made in a process without the checks of the tests, with which an analysis takes ten times as long.
+
+    What the tree computes is there unless sources are changed, or with `compute` switched off.
+    """
     runs = [(*run_of(case), sources) for case, sources in wanted]
-    asked = json.dumps([(run.to_dict(), members, sources) for run, members, sources in runs])
+    asked = json.dumps([(run.to_dict(), n, sources, compute and not sources) for run, n, sources in runs])
     here = Path(__file__).parent  # where a module that registers environments of images is
     done = subprocess.run([sys.executable, "-c", EJECTING], input=asked, capture_output=True, text=True, cwd=here)
     assert done.returncode == 0, done.stderr
@@ -333,14 +336,13 @@ def test_files_are_formatted_and_contain_only_what_they_need(case: Case, tmp_pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", [*FAST, VARIANTS[0], VARIANTS[2]], ids="-".join(("{0[0]}", "{0[1]}")).format)
-def test_files_are_typed(case: Case, tmp_path: Path) -> None:
-    path = tmp_path / "checked.py"
-    path.write_text(ejected(case))
-    done = subprocess.run(
-        [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, str(path)], capture_output=True
-    )
-    assert done.returncode == 0, done.stdout.decode()
+def test_files_are_typed(tmp_path: Path) -> None:
+    cases = [*EVERY, *FAST, VARIANTS[0], VARIANTS[2], OTHER_NETWORKS[3], POPULATIONS[0]]
+    for place, (text, _) in enumerate(eject_all([(case, {}) for case in cases], compute=False)):
+        (tmp_path / f"checked_{place}.py").write_text(text)
+    command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, *map(str, tmp_path.glob("*.py"))]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
 
 
 def test_a_change_of_a_source_is_in_the_file_and_of_a_table_of_networks_only_the_chosen_one() -> None:

@@ -36,7 +36,7 @@ from benchback.backends import nnx as backend
 from benchback.backends import xla
 from benchback.backends.kernel_gradients import Gradients
 from benchback.backends.nnx import CNN, MLP, NatureCNN
-from benchback.envs.interface import Env, EnvState
+from benchback.envs.interface import Env
 from benchback.math import jax as math
 from benchback.plugins import Networks
 
@@ -96,7 +96,7 @@ class State(nnx.Pytree):
         target: QNetwork,
         adam: nnx.Optimizer,
         replay: math.Replay,
-        env: EnvState,
+        env: Any,  # an EnvState, or nothing while it is kept out of a cond
         key: Key[Array, ""],
         hyper: Hyper,
     ) -> None:
@@ -183,7 +183,8 @@ def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
         return target
 
     def update(state: State, batch: Transition) -> tuple[State, Metrics]:
-        inserted, hyper, env_state = (x.get_value() for x in (state.replay_inserted, state.hyper, state.env))
+        inserted, hyper = state.replay_inserted.get_value(), state.hyper.get_value()
+        env_state = state.env.get_value()
         epsilon = epsilon_at(math, inserted, hyper, config)
         replay = math.insert(state.replay.get_value(), inserted, to_experience(batch, config))
         inserted += config.batch_size

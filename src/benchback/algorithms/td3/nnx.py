@@ -37,7 +37,7 @@ from benchback.backends import nnx as backend
 from benchback.backends import xla
 from benchback.backends.kernel_gradients import Gradients
 from benchback.backends.nnx import MLP
-from benchback.envs.interface import Env, EnvState
+from benchback.envs.interface import Env
 from benchback.math import jax as math
 
 ACTOR = nnx.PathContains("actor")
@@ -102,7 +102,7 @@ class State(nnx.Pytree):
         actor_adam: nnx.Optimizer,
         critic_adam: nnx.Optimizer,
         replay: math.Replay,
-        env: EnvState,
+        env: Any,  # an EnvState, or nothing while it is kept out of a cond
         key: Key[Array, ""],
         hyper: Hyper,
     ) -> None:

@@ -104,11 +104,18 @@ def without_bare_annotations(node: Any) -> Any:
     return node
 
 
-def replace_by_bases(program: Program) -> None:
-    """Name the base in the place of a class that only repeats it."""
+def replace_by_bases(program: Program, given_away: set[str]) -> None:
+    """Name the base in the place of a class that only repeats it; if no library gets one, make it a plain record.
+
+    Its functions lose parameters that nobody gives them, so that they are no longer those of the base.
+    """
     for symbol, definition in list(program.definitions.items()):
         node = definition.node
-        if isinstance(node, ast.ClassDef) and any(ast.unparse(base) in REPEATED for base in node.bases):
+        if not (isinstance(node, ast.ClassDef) and any(ast.unparse(base) in REPEATED for base in node.bases)):
+            continue
+        if symbol not in given_away:
+            node.bases = [ast.Name("NamedTuple", ast.Load())]
+        else:
             for other in program.definitions.values():
                 other.node = Substitution({symbol: node.bases[0]}).visit(other.node)
             del program.definitions[symbol]

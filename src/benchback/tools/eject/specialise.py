@@ -21,11 +21,11 @@ def specialise(program: Program, entry: str, facts: Facts) -> None:
     """Reduce a linked program to what the entry needs, given the facts."""
     for definition in program.definitions.values():
         definition.node = _WithoutMeasuring().visit(definition.node)
-    settled = False
-    while not settled:
+    while True:
         changed, analysis = _step(program, entry, facts)
-        settled = not changed and not _merge(program, analysis)
-    replace_by_bases(program)
+        if not changed and not _merge(program, analysis):
+            break
+    replace_by_bases(program, analysis.given_away)
     modules = LinenModules(program)
     for definition in program.definitions.values():
         definition.node = modules.visit(without_bare_annotations(definition.node))

@@ -68,7 +68,7 @@ def leave_gradients() -> None:
 def rollout_steps(env: Env, policy_step: Callable[..., Any], wrap: Any) -> Callable[..., Any]:
     """(model, state, noise, ...) -> state, outcomes: step `env` with the policy, one step per row of noise."""
 
-    def steps(model: nn.Module, env_state: EnvState, noise: tuple[Any, Any], *rest: Any) -> tuple[EnvState, Any]:
+    def steps(model: Any, env_state: EnvState, noise: tuple[Any, Any], *rest: Any) -> tuple[EnvState, Any]:
         outcomes = []
         # Inference mode saves a fifth of the time of small operations. Its tensors cannot be used with autograd later:
         # torch.stack, outside, copies them to ordinary ones.
@@ -88,7 +88,7 @@ def remembering_steps(
 ) -> Callable[..., Any]:
     """`rollout_steps` of a policy with a memory."""
 
-    def steps(model: nn.Module, before: Any, noise: tuple[Any, Any], *rest: Any) -> tuple[Any, Any]:
+    def steps(model: Any, before: Any, noise: tuple[Any, Any], *rest: Any) -> tuple[Any, Any]:
         env_state, memory = before
         outcomes = []
         # Inference mode saves a fifth of the time of small operations. Its tensors cannot be used with autograd later:
@@ -129,7 +129,7 @@ def tensors(state: State) -> dict[str, Tensor]:
     for name, part in vars(state).items():
         if isinstance(part, nn.Module):
             found |= {f"{name}/{place}": x for place, x in part.state_dict().items()}
-        elif isinstance(part, tuple) and name not in ("env", "hyper"):
+        elif hasattr(part, "_asdict") and name not in ("env", "hyper"):
             found |= named(part, f"{name}/")
     return found
 
