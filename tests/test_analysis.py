@@ -66,7 +66,7 @@ WORDS: dict[Missing, str] = {
     PhasesNotTimed(): "phases are timed in unit phase with sync timing only",
     ParityNotProven("ppo/nnx/split", "fail"): "parity of ppo/nnx/split: fail",
     NoCommonRound(2): "2 common rounds are too few for a ratio",
-    CachesNotEmpty(7): "it loaded 7 compiled programs instead of compiling",
+    CachesNotEmpty(7): "compiled programs were loaded, so that this start is no cold one",
     Deviates("value_loss", 1, 0.25): "did not compute the same: value loss of iteration 2 deviates by 25.0%",
     LedgersDiffer(("dtype", "parameters")): "ledgers differ in dtype, parameters",
     NotPositive(0.0): "0.0 is no positive number",
@@ -97,11 +97,14 @@ def test_no_reason_is_without_words() -> None:
 def test_a_comparison_without_a_verdict_says_why_in_words() -> None:
     gap = Gap(3, (NotRun(), NotPositive(-1.0)))
     empty = Comparison("a cell", 0, gaps=(gap,), reason=NoVerdict.NO_COMPLETE_BLOCK)
+    loaded = Comparison("", 0, gaps=(Gap(1, (CachesNotEmpty(3), CachesNotEmpty(51))),))
     words = {
         empty: "no complete block: block 3: not run yet; -1.0 is no positive number",
         Comparison("", 1, ratio=2.0, reason=NoVerdict.ONE_BLOCK): "one block gives a ratio without an interval",
         Comparison("", 0, left_out=(empty,), reason=NoVerdict.NO_CELL): "no cell has two complete blocks: not run yet; "
         "-1.0 is no positive number",
+        Comparison("", 0, left_out=(loaded,), reason=NoVerdict.NO_CELL): "no cell has two complete blocks: "
+        + WORDS[CachesNotEmpty(7)],
         Comparison("", 0, reason=NoVerdict.NO_COMMON_CELL): "no cell has two complete blocks of every variant",
         Comparison("", 9, reason=NoVerdict.DIFFERS): "the ratio differs between cells by more than their intervals",
         Comparison("", 0, reason=NoVerdict.NO_RUN): "no run has a result",

@@ -9,25 +9,30 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import polars as pl
 import pytest
 from synthetic import HOSTILE, SLOWER, Shape, build, fill, study_of
 
-from benchback.analysis import code_size, compare, imported
+from benchback import stats
+from benchback.analysis import code_size, compare, imported, progress
 from benchback.analysis.claims import ALL, all_claims
 from benchback.analysis.costs import read_env_times
+from benchback.analysis.groups import Group
 from benchback.analysis.progress import places, timeline_table
+from benchback.analysis.ranges import axis_range
 from benchback.analysis.reader import read
 from benchback.analysis.source import Source
 from benchback.errors import InputError
 from benchback.measure import plan
 from benchback.measure.store import Store, open_store
 from benchback.registry import ALGORITHMS, BACKENDS
-from benchback.report import prose
+from benchback.report import charts_speed, prose
 from benchback.report.answers import answers, families
-from benchback.report.chart import rows_of, unfiltered
+from benchback.report.chart import has_value, rows_of, unfiltered
 from benchback.report.naming import plain_names
 from benchback.report.page import SECTIONS, columnar, rounded_table
 from benchback.report.render import charts_of, markdown, render, tables_of
@@ -143,6 +148,45 @@ def test_the_verdict_says_who_by_how_much_and_on_what_it_depends(source: Source)
     assert "PyTorch, compile starts sooner" in length
     assert "Flax Linen, jit overtakes it after" in length
     assert any(text.startswith("Haiku, jit in ppo gymnax/Asterix-MinAtar large") for text in asynchronous.missing)
+
+
+def test_unlike_ratios_at_one_model_size_are_not_averaged_in_what_the_choice_depends_on() -> None:
+    def group(env: str, model: str) -> Group:
+        run = {"env": f"gymnax/{env}", "model": model, "hidden_sizes": ()}
+        return cast(Group, SimpleNamespace(title=f"{env} {model}", cells=(SimpleNamespace(run=run, network="mlp"),)))
+
+    def row(ratio: float, title: str) -> stats.Comparison:
+        return stats.compare(title, [ratio, 1.001 * ratio, 0.999 * ratio], [1.0, 1.0, 1.0])
+
+    groups = [group(env, model) for env in ("Dear", "Cheap") for model in ("small", "large")]
+    alike = {x.title: row(1.5 if "large" in x.title else 8.0, x.title) for x in groups}
+    unlike = alike | {"Dear small": row(2.75, "Dear small")}
+    texts = []
+    for rows in (alike, unlike):
+        found = axis_range(rows, groups, "model")
+        assert found is not None
+        texts.append(re.sub(r"(\d\.\d)\d*", r"\1", prose.ratios_along(found, rows, groups)))
+    assert texts == ["1.5x (large) to 8.0x (small)", "2.7x to 8.0x (small) and 1.5x (large)"]
+
+
+def test_what_was_learnt_is_compared_as_far_as_all_of_a_group_were_trained() -> None:
+    def cell(name: str, calls: int, iterations_per_call: int, unknown: int = 0) -> Any:
+        curves = np.tile(np.arange(1.0, calls + 1), (2, 1))
+        curves[:, :unknown] = np.nan
+        sampled = SimpleNamespace(ledger={"iterations_per_call": iterations_per_call})
+        return name, [SimpleNamespace(sampled=sampled)], curves
+
+    found = progress.in_common(
+        [cell("long", 40, 1), cell("chunks", 8, 5), cell("short", 12, 1), cell("late", 40, 1, 20)]
+    )
+    assert [(name, curves.shape[1]) for name, _, curves in found] == [("long", 12), ("chunks", 2), ("short", 12)]
+
+
+def test_a_chart_in_which_nothing_would_be_seen_is_not_drawn() -> None:
+    figure = next(x for x in charts_speed.heat() if x.value)
+    empty = pl.DataFrame({name: [None, None] for name in figure.value}, schema=dict.fromkeys(figure.value, pl.Float64))
+    some = empty.with_columns(pl.Series(figure.value[-1], [None, 1.5]))
+    assert [has_value(figure, table) for table in (empty.clear(), empty, some)] == [False, False, True]
 
 
 def test_every_section_has_something_and_every_figure_a_caption(source: Source) -> None:

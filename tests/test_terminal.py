@@ -1,6 +1,7 @@
 """Figures as the terminal shows them, recomputed by hand, and flags that reach what they are about."""
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from store_writer import attempt_for
 
 from benchback.cli import machines, training
 from benchback.cli.board import Board
-from benchback.cli.planning import PlanFlags, chosen_study
+from benchback.cli.planning import PlanFlags, chosen_study, print_plan
 from benchback.cli.tables import hours
 from benchback.measure import complexity, machine, plan
 from benchback.measure.record import Attempt
@@ -95,3 +96,16 @@ def test_a_plan_takes_longer_while_others_are_busy(load: float, factor: float, m
     monkeypatch.setattr(machine.os, "getloadavg", lambda: (load, 9.0, 9.0))
     monkeypatch.setattr(machine, "allowed_processors", lambda: [0, 1])
     assert machine.slowdown(1) == factor
+
+
+@pytest.mark.parametrize("name", ["smoke", "hour", "networks"])
+def test_a_plan_names_models_by_their_layers_and_fits_80_columns(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    study, _ = chosen_study([name], "plan", PlanFlags)
+    print_plan(study, *plan.schedule(study, 0), plan.estimate(study), False, [])
+    told = capsys.readouterr().out
+    assert max(map(len, told.splitlines())) <= 80
+    widths = {"x".join(map(str, entry.cell.run["hidden_sizes"])) for entry in study.entries}
+    assert [width for width in widths if not re.search(rf"\b{width}\b", told)] == []

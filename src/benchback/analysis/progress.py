@@ -198,13 +198,24 @@ Learnt = list[tuple[Cell, list[SlotRun], NDArray[np.float64]]]
 
 
 def _learnt(source: Source) -> Iterator[Learnt]:
-    """The cells of each group that have returns."""
+    """The cells of each group that have returns, as far as all of them were trained: longer training is no merit."""
     found: dict[str, Learnt] = {}
     for cell, runs in by_cell(source):
         curves = filled(runs)
         if curves is not None:
             found.setdefault(cell.group, []).append((cell, runs, curves))
-    yield from found.values()
+    yield from filter(None, map(in_common, found.values()))
+
+
+def in_common(cells: Learnt) -> Learnt:
+    """The curves of a group up to the iterations that all its cells have; without those that are unknown so far."""
+    lengths = [runs[0].sampled.ledger["iterations_per_call"] if runs[0].sampled else 1 for _, runs, _ in cells]
+    iterations = min(curves.shape[1] * length for (_, _, curves), length in zip(cells, lengths, strict=True))
+    cut = [
+        (cell, runs, curves[:, : max(1, iterations // length)])
+        for (cell, runs, curves), length in zip(cells, lengths, strict=True)
+    ]
+    return [(cell, runs, curves) for cell, runs, curves in cut if not np.isnan(curves[:, -1]).any()]
 
 
 def ends(cells: Learnt) -> tuple[float, float]:

@@ -163,7 +163,7 @@ def gap_text(gap: Gap) -> str:
 
 
 def _causes_text(causes: Sequence[Missing]) -> str:
-    return "; ".join(map(missing_text, causes))
+    return "; ".join(dict.fromkeys(map(missing_text, causes)))
 
 
 def missing_text(reason: Missing) -> str:
@@ -188,8 +188,8 @@ def missing_text(reason: Missing) -> str:
             return f"{value} is no positive number"
         case NoCommonRound(rounds):
             return f"{rounds} common rounds are too few for a ratio"
-        case CachesNotEmpty(files):
-            return f"it loaded {files} compiled programs instead of compiling"
+        case CachesNotEmpty():
+            return "compiled programs were loaded, so that this start is no cold one"
         case TooFewValues(count):
             return f"{count} values are too few for a slope"
     raise TypeError(f"{type(reason).__name__} has no wording")

@@ -115,7 +115,9 @@ def noise_text(noise: Noise) -> str:
     if not noise.repeated and not noise.noisy:
         return "no run was repeated for noise"
     noisy = f", {counted(noise.noisy, 'result')} stayed noisy" if noise.noisy else ""
-    return f"{counted(noise.repeated, 'run')} repeated for noise{noisy}; `benchback doctor` says what to change"
+    return (
+        f"{counted(noise.repeated, 'run')} repeated for noise{noisy}\nwhat to change for less noise: benchback doctor"
+    )
 
 
 def counted(count: int, what: str) -> str:

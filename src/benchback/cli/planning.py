@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 from rich.console import Console
 
+from benchback.analysis.groups import model_of
 from benchback.cli.arguments import Imports, parse_named, tell_notes
 from benchback.cli.tables import hours, short_envs, table
 from benchback.errors import InputError
@@ -164,14 +165,15 @@ def print_plan(
         return
     suite, names = short_envs([entry.cell.run["env"] for entry in study.entries])
     rows = [
-        (str(e.index), e.label, env, e.cell.name, e.cell.run["model"], e.cell.timing)
+        (str(e.index), e.label, env, e.cell.name, model_of(e.cell), e.cell.timing)
         for e, env in zip(study.entries, names, strict=True)
     ]
     title = study.name + (f", environments of {suite}" if suite else "")
     Console().print(table(title, ("index", "label", "env", "variant", "model", "timing"), rows))
     print(f"{len(study.entries)} configurations, {len(cells)} cells, {cost.runs} runs (at most {cost.most_runs})")
-    spread = f"between {hours(cost.low_s)} and {hours(cost.high_s)}"
-    print(f"about {hours(cost.seconds)} ({spread}; at most {hours(cost.most_seconds)} if every group needs all blocks)")
+    print(f"about {hours(cost.seconds)}, between {hours(cost.low_s)} and {hours(cost.high_s)}")
+    if cost.most_runs > cost.runs:
+        print(f"about {hours(cost.most_seconds)} if every group needs all its blocks")
     if busy > NOTICEABLE:
         print(f"about {hours(cost.seconds * busy)} if other programs stay as busy as now")
     how = f"order {study.order}, {'relays' if study.relays else 'whole runs'}"

@@ -97,6 +97,12 @@ def unfiltered(figure: Figure, table: pl.DataFrame) -> pl.DataFrame:
     return table
 
 
+def has_value(figure: Figure, table: pl.DataFrame) -> bool:
+    """Whether a row of the table would be seen in the chart: one that has a value, where the chart needs one."""
+    needed = [table[name].is_not_null().any() for name in figure.value if name in table.columns]
+    return any(needed) if needed else not table.is_empty()
+
+
 def chart(data: str) -> alt.Chart:
     """A chart of the table of that name."""
     return alt.Chart(alt.NamedData(name=data))

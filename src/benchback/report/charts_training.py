@@ -234,9 +234,9 @@ def thresholds(models: list[str]) -> Figure:
         "thresholds",
         5,
         "Time to threshold",
-        "Seconds until a run has gone 90 % of the way from the first return to the best of its group and stayed there "
-        "for three points: median and range over runs, a point per environment and model. Where half of the runs or "
-        "more did not get there, none is given.",
+        "Seconds until a run has gone 90 % of the way from the first return to the best of its group, at the last "
+        "iteration that all its variants have, and stayed there for three points: median and range over runs, a point "
+        "per environment and model. Where half of the runs or more did not get there, none is given.",
         "thresholds",
         columns | {"reason": "why not"},
         alt.layer(bars, dots, row_names(base, "variant", 1, inner)).properties(width=WIDTH, height=row_height(models)),
@@ -260,8 +260,9 @@ def profiles() -> Figure:
         "profiles",
         5,
         "Performance profiles: higher is better",
-        "Fraction of runs whose last return is beyond a share of the way from the first return to the best of the "
-        "group, with a stratified bootstrap interval. Crossing lines mean that no variant is better throughout.",
+        "Fraction of runs whose return, at the last iteration that all variants of a group have, is beyond a share of "
+        "the way from the first return to the best of the group, with a stratified bootstrap interval. Crossing lines "
+        "mean that no variant is better throughout.",
         "profiles",
         columns,
         alt.layer(band, line).properties(width=WIDTH, height=280),

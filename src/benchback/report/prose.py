@@ -3,7 +3,7 @@
 Every ratio says how many times as long; nothing is said to be so many times as fast.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from benchback import stats
@@ -12,7 +12,7 @@ from benchback.analysis.claims import ALL, Claim, claims_of
 from benchback.analysis.evidence import evidence_of
 from benchback.analysis.groups import Group, Setting, env_of, model_of
 from benchback.analysis.progress import overtaking
-from benchback.analysis.ranges import Axis, axis_range
+from benchback.analysis.ranges import AXES, Axis, Range, axis_range
 from benchback.analysis.source import Source
 from benchback.analysis.wording import (
     WIDEST_TIE,
@@ -28,7 +28,10 @@ from benchback.analysis.wording import (
     variant_name,
 )
 from benchback.measure.record import Cell
-from benchback.stats import MARGIN
+from benchback.stats import MARGIN, Comparison
+
+MOST_BY_TASTE = 0.1
+"""Variants that may differ by more than this are not a matter of taste yet."""
 
 AXIS_WORDS = {"model": "model size", "env": "environment", "cell": "model size and environment"}
 NOTHING = "No recommendation: no two variants did the same work."
@@ -173,6 +176,8 @@ def _choice_text(summary: Summary, names: dict[str, str]) -> str:
         tie = f"differ by at most {percent(choice.at_most)}"
     else:
         tie = f"cannot be told apart below {percent(choice.at_most)}"
+    if choice.at_most is not None and choice.at_most > MOST_BY_TASTE:
+        taste = "more blocks are needed to choose"
     return f"{_listed(best)} {tie}{f'; {others}' if others else ''}: {taste}."
 
 
@@ -242,8 +247,28 @@ def _along(summary: Summary, groups: Sequence[Group], axis: Axis) -> str:
     for claim in summary.claims:
         rows = {row.name: row for row in claim.cells if row.name in summary.cells}
         if found := axis_range(rows, groups, axis):
-            unlike.append(f"{names[claim.variant]} takes {range_text(found)} as long as {names[claim.reference]}")
+            times = ratios_along(found, rows, groups)
+            unlike.append(f"{names[claim.variant]} takes {times} as long as {names[claim.reference]}")
     return f"On the {words}: {kept}; {_listed(unlike) if unlike else 'no ratio changes along it'}."
+
+
+def ratios_along(found: Range, rows: Mapping[str, Comparison], groups: Sequence[Group]) -> str:
+    """`1.30x (large) to 8.50x (small)`; where they differ at one value, `1.50x (large) and 2.77x to 7.91x (small)`."""
+    inside: dict[str, list[Comparison]] = {}
+    for group in groups:
+        if group.title in rows:
+            inside.setdefault(AXES[found.axis](group), []).append(rows[group.title])
+    unlike = {value for value, part in inside.items() if stats.differ([x.estimate for x in part if x.estimate])}
+    if not unlike:
+        return range_text(found)
+    texts = []
+    for point in found.points:
+        ends = [point.comparison]
+        if point.value in unlike:
+            part = sorted(inside[point.value], key=lambda row: row.ratio or 0.0)
+            ends = [part[0], part[-1]]
+        texts.append(f"{' to '.join(map(times_text, ends))} ({point.value})")
+    return _listed(texts)
 
 
 def _length(source: Source, summary: Summary, groups: Sequence[Group]) -> tuple[str, ...]:

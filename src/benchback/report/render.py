@@ -26,7 +26,7 @@ from benchback.measure.machine import allowed_processors
 from benchback.measure.store import Store
 from benchback.report import charts_diagnostics, charts_machines, charts_many, charts_speed, charts_training
 from benchback.report.answers import answers
-from benchback.report.chart import Figure, rows_of, specification, unfiltered, with_data
+from benchback.report.chart import Figure, has_value, rows_of, specification, unfiltered, with_data
 from benchback.report.drawing import Drawing, draw, drawings
 from benchback.report.naming import plain_names
 from benchback.report.page import Content, page, rounded_table
@@ -134,7 +134,7 @@ def render(
         said,
     )
     shown = {figure.id: unfiltered(figure, rows_of(figure, tables[figure.data])) for figure in figures}
-    pictured = [x for x in figures if images and x.chart is not None and not shown[x.id].is_empty()]
+    pictured = [x for x in figures if images and x.chart is not None and has_value(x, shown[x.id])]
     jobs = [with_data(specifications[x.id], x.data, shown[x.id]) for x in pictured]
     with replacing_folder(out, MAKER) as draft, drawings(jobs, len(allowed_processors())) as drawn:
         files = [_write(draft / "index.html", page(content).encode())]

@@ -12,7 +12,8 @@ from benchback.stats.ratios import CONFIDENCE
 
 MOST_POINTS = 100
 """Longer series are reduced to medians of this many stretches: less work, and less autocorrelation."""
-FEWEST_POINTS = 5
+FEWEST_POINTS = 10
+"""The page shows growth per 1000 iterations: fewer points would be extrapolated more than a hundredfold."""
 
 
 @dataclass(frozen=True)

@@ -32,10 +32,9 @@ from benchback.algorithms.dqn.loss import (
 )
 from benchback.algorithms.episodes import episode_metrics
 from benchback.algorithms.offpolicy import Transition, nan_metrics, to_experience, to_transition
-from benchback.backends import nnx as backend
 from benchback.backends import xla
 from benchback.backends.kernel_gradients import Gradients
-from benchback.backends.nnx import CNN, MLP, NatureCNN
+from benchback.backends.nnx import CNN, MLP, NatureCNN, agent
 from benchback.envs.interface import Env
 from benchback.math import jax as math
 from benchback.plugins import Networks
@@ -77,6 +76,7 @@ class NatureQNetwork(QNetwork):
 NETWORKS = Networks("nnx", "QNetwork", mlp=QNetwork, cnn=ConvolutionalQNetwork, nature_cnn=NatureQNetwork)
 
 
+@nnx.dataclass(eq=False)
 class State(nnx.Pytree):
     """Training state; every field is a module, an optimiser or a variable."""
 
@@ -89,26 +89,6 @@ class State(nnx.Pytree):
     env: Environment[nnx.Variable]
     key: Randomness[nnx.Variable]
     hyper: HyperParameters[nnx.Variable]
-
-    def __init__(
-        self,
-        model: QNetwork,
-        target: QNetwork,
-        adam: nnx.Optimizer,
-        replay: math.Replay,
-        env: Any,  # an EnvState, or nothing while it is kept out of a cond
-        key: Key[Array, ""],
-        hyper: Hyper,
-    ) -> None:
-        self.model = model
-        self.target = target
-        self.adam = adam
-        self.adam_count = nnx.Variable(jnp.zeros((), jnp.int32))
-        self.replay = nnx.Variable(replay)
-        self.replay_inserted = nnx.Variable(jnp.zeros((), jnp.int32))
-        self.env = nnx.Variable(env)
-        self.key = nnx.Variable(key)
-        self.hyper = nnx.Variable(hyper)
 
 
 def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
@@ -126,12 +106,20 @@ def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
         rngs = nnx.Rngs(params=model_key)
         sizes = env.observation_shape, config.hidden, env.actions.size
         model = NETWORKS[config.network](*sizes, dtype, gradients, rngs=rngs)
-        adam = nnx.Optimizer(model, optimiser, wrt=nnx.Param)
         env_state = env.reset(env_key)
         obs, zero = env_state.obs[0], jnp.zeros((), dtype)
         row = Minibatch(obs, zero.astype(jnp.int32), zero, obs, zero.astype(jnp.bool_))
-        replay = math.empty_replay(row, config.replay_capacity)
-        return State(model, nnx.clone(model), adam, replay, env_state, key, hyper)
+        return State(
+            model=model,
+            target=nnx.clone(model),
+            adam=nnx.Optimizer(model, optimiser, wrt=nnx.Param),
+            adam_count=nnx.Variable(jnp.zeros((), jnp.int32)),
+            replay=nnx.Variable(math.empty_replay(row, config.replay_capacity)),
+            replay_inserted=nnx.Variable(jnp.zeros((), jnp.int32)),
+            env=nnx.Variable(env_state),
+            key=nnx.Variable(key),
+            hyper=nnx.Variable(hyper),
+        )
 
     def rollout(state: State) -> tuple[State, Transition]:
         key, env_key, action_key = jax.random.split(state.key.get_value(), 3)
@@ -210,4 +198,4 @@ def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
     def act(state: State, memory: tuple[()], obs: Shaped[Array, "B *O"]) -> tuple[tuple[()], Int[Array, "B"]]:
         return memory, math.categorical.greedy(state.model(obs))
 
-    return backend.agent(State, config, env, init=init, rollout=rollout, update=update, learn=learn, act=act)
+    return agent(State, config, env, init=init, rollout=rollout, update=update, learn=learn, act=act)

@@ -40,9 +40,7 @@ class State(NamedTuple):
 def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
     dtype = xla.dtype(config.dtype)
     distribution = action_distribution(math, env.actions)
-    model = NETWORKS[config.network](
-        config.hidden, env.actions.size, dtype, continuous=env.actions.kind == "box", gradients=gradients
-    )
+    model = NETWORKS[config.network](config.hidden, env.actions.size, dtype, env.actions.kind == "box", gradients)
     optimiser = math.adam(
         anneal=config.anneal, steps_per_iteration=config.updates_per_iteration, num_iterations=config.num_iterations
     )
@@ -56,11 +54,8 @@ def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
         count = jnp.zeros((), jnp.int32)
         return State(params, optimiser.init(params), count, normaliser, env.reset(env_key), key, hyper)
 
-    def policy(params: Any, obs: Shaped[Array, "B *O"]) -> Any:
-        return model.apply({"params": params}, obs, method="policy")
-
-    def value(params: Any, obs: Shaped[Array, "B *O"]) -> Any:
-        return model.apply({"params": params}, obs, method="value")
+    def apply(params: Any, obs: Shaped[Array, "B *O"], method: str | None = None) -> Any:
+        return model.apply({"params": params}, obs, method=method)
 
     def rollout(state: State) -> tuple[State, Transition]:
         key, env_key, action_key = jax.random.split(state.key, 3)
@@ -72,7 +67,7 @@ def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
     def rollout_step(state: State, noise: tuple[Any, Float[Array, "E A"]]) -> tuple[State, tuple[Any, ...]]:
         env_noise, action_noise = noise
         obs = state.env.obs
-        policy_params = policy(state.params, normalise_obs(math, state.normaliser, obs))
+        policy_params = apply(state.params, normalise_obs(math, state.normaliser, obs), "policy")
         action = distribution.sample(policy_params, action_noise)
         env_state, step = env.step(state.env, action, env_noise)
         return state._replace(env=env_state), (obs, action, policy_params, step._replace(obs=None))
@@ -86,14 +81,14 @@ def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
 
     def values(params: Any, normaliser: Any, obs: Shaped[Array, "T E *O"]) -> Float[Array, "T E"]:
         rows = normalise_obs(math, normaliser, obs).reshape(-1, *env.observation_shape)
-        return value(params, rows).reshape(obs.shape[:2])
+        return apply(params, rows, "value").reshape(obs.shape[:2])
 
     def no_values(params: Any, normaliser: Any, obs: Shaped[Array, "T E *O"]) -> Float[Array, "T E"]:
         return jnp.zeros(obs.shape[:2], dtype)
 
     def learn(state: State, minibatch: Minibatch) -> tuple[State, Metrics]:
         def objective(params: Any) -> tuple[Float[Array, ""], Metrics]:
-            policy_params, value = model.apply({"params": params}, minibatch.obs)
+            policy_params, value = apply(params, minibatch.obs)
             return ppo_loss(math, distribution, policy_params, value, minibatch, state.hyper, config)
 
         gradient, metrics = jax.grad(objective, has_aux=True)(state.params)
@@ -111,7 +106,7 @@ def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
 
     def update(state: State, batch: Transition) -> tuple[State, Metrics]:
         normaliser, hyper = state.normaliser, state.hyper
-        last_value = value(state.params, normalise_obs(math, normaliser, state.env.obs))
+        last_value = apply(state.params, normalise_obs(math, normaliser, state.env.obs), "value")
         seen = normalise_batch(math, normaliser, batch)
         next_value, terminated = bootstrap(math, seen, last_value, config.truncation)
         advantage = math.gae(
@@ -130,6 +125,6 @@ def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
         return state, jax.tree.map(jnp.mean, losses) | episode_metrics(math, batch)
 
     def act(state: State, memory: tuple[()], obs: Shaped[Array, "B *O"]) -> tuple[tuple[()], Shaped[Array, "B *A"]]:
-        return memory, distribution.greedy(policy(state.params, normalise_obs(math, state.normaliser, obs)))
+        return memory, distribution.greedy(apply(state.params, normalise_obs(math, state.normaliser, obs), "policy"))
 
     return xla.agent(State, LAYOUT, config, env, init=init, rollout=rollout, update=update, learn=learn, act=act)

@@ -10,25 +10,19 @@ from jaxtyping import Array, Float, Int, Key, Shaped
 
 from benchback.agent import Agent, Counter, Data, Environment, HyperParameters, Metrics, Network, Optimiser, Randomness
 from benchback.algorithms.episodes import episode_metrics
-from benchback.algorithms.normalising import (
-    Normaliser,
-    init_normaliser,
-    normalise_batch,
-    normalise_obs,
-    update_normaliser,
-)
+from benchback.algorithms.normalising import init_normaliser, normalise_batch, normalise_obs, update_normaliser
 from benchback.algorithms.onpolicy import Transition, action_distribution, bootstrap, to_transitions
 from benchback.algorithms.ppo.config import Config, Hyper
 from benchback.algorithms.ppo.loss import Minibatch, make_training_batch, ppo_loss
-from benchback.backends import nnx as backend
 from benchback.backends import xla
 from benchback.backends.kernel_gradients import Gradients
-from benchback.backends.nnx import NETWORKS, ActorCritic
+from benchback.backends.nnx import NETWORKS, ActorCritic, agent
 from benchback.envs.any_member import any_member
-from benchback.envs.interface import Env, EnvState, Step
+from benchback.envs.interface import Env, Step
 from benchback.math import jax as math
 
 
+@nnx.dataclass(eq=False)
 class State(nnx.Pytree):
     """Training state; every field is a module, an optimiser or a variable."""
 
@@ -39,23 +33,6 @@ class State(nnx.Pytree):
     env: Environment[nnx.Variable]
     key: Randomness[nnx.Variable]
     hyper: HyperParameters[nnx.Variable]
-
-    def __init__(
-        self,
-        model: ActorCritic,
-        adam: nnx.Optimizer,
-        normaliser: Normaliser | tuple[()],
-        env: EnvState,
-        key: Key[Array, ""],
-        hyper: Hyper,
-    ) -> None:
-        self.model = model
-        self.adam = adam
-        self.adam_count = nnx.Variable(jnp.zeros((), jnp.int32))
-        self.normaliser = nnx.Variable(normaliser)
-        self.env = nnx.Variable(env)
-        self.key = nnx.Variable(key)
-        self.hyper = nnx.Variable(hyper)
 
 
 def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
@@ -70,11 +47,11 @@ def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
         key, model_key, env_key = jax.random.split(key, 3)
         log_std = None if env.actions.kind == "discrete" else hyper.initial_log_std
         sizes = env.observation_shape, config.hidden, env.actions.size
-        rngs = nnx.Rngs(params=model_key)
-        model = NETWORKS[config.network](*sizes, dtype, log_std, gradients, rngs=rngs)
-        adam = nnx.Optimizer(model, optimiser, wrt=nnx.Param)
+        model = NETWORKS[config.network](*sizes, dtype, log_std, gradients, rngs=nnx.Rngs(params=model_key))
+        adam, count = nnx.Optimizer(model, optimiser, wrt=nnx.Param), jnp.zeros((), jnp.int32)
         normaliser = init_normaliser(math, config, env.observation_shape, dtype)
-        return State(model, adam, normaliser, env.reset(env_key), key, hyper)
+        env_state = env.reset(env_key)
+        return State(model, adam, *(nnx.Variable(x) for x in (count, normaliser, env_state, key, hyper)))
 
     def rollout(state: State) -> tuple[State, Transition]:
         key, env_key, action_key = jax.random.split(state.key.get_value(), 3)
@@ -150,4 +127,4 @@ def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
     def act(state: State, memory: tuple[()], obs: Shaped[Array, "B *O"]) -> tuple[tuple[()], Shaped[Array, "B *A"]]:
         return memory, distribution.greedy(state.model.policy(normalise_obs(math, state.normaliser.get_value(), obs)))
 
-    return backend.agent(State, config, env, init=init, rollout=rollout, update=update, learn=learn, act=act)
+    return agent(State, config, env, init=init, rollout=rollout, update=update, learn=learn, act=act)

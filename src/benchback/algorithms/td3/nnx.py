@@ -33,10 +33,9 @@ from benchback.algorithms.td3.loss import (
     make_minibatches,
     mean_metrics,
 )
-from benchback.backends import nnx as backend
 from benchback.backends import xla
 from benchback.backends.kernel_gradients import Gradients
-from benchback.backends.nnx import MLP
+from benchback.backends.nnx import MLP, agent
 from benchback.envs.interface import Env
 from benchback.math import jax as math
 
@@ -81,6 +80,7 @@ class Learner(NamedTuple):
     actor_adam_count: nnx.Variable
 
 
+@nnx.dataclass(eq=False)
 class State(nnx.Pytree):
     """Training state; every field is a module, an optimiser or a variable."""
 
@@ -96,28 +96,6 @@ class State(nnx.Pytree):
     key: Randomness[nnx.Variable]
     hyper: HyperParameters[nnx.Variable]
 
-    def __init__(
-        self,
-        model: ActorCritic,
-        actor_adam: nnx.Optimizer,
-        critic_adam: nnx.Optimizer,
-        replay: math.Replay,
-        env: Any,  # an EnvState, or nothing while it is kept out of a cond
-        key: Key[Array, ""],
-        hyper: Hyper,
-    ) -> None:
-        self.model = model
-        self.target = nnx.clone(model)
-        self.actor_adam = actor_adam
-        self.actor_adam_count = nnx.Variable(jnp.zeros((), jnp.int32))
-        self.critic_adam = critic_adam
-        self.critic_adam_count = nnx.Variable(jnp.zeros((), jnp.int32))
-        self.replay = nnx.Variable(replay)
-        self.replay_inserted = nnx.Variable(jnp.zeros((), jnp.int32))
-        self.env = nnx.Variable(env)
-        self.key = nnx.Variable(key)
-        self.hyper = nnx.Variable(hyper)
-
 
 def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
     dtype = xla.dtype(config.dtype)
@@ -130,13 +108,22 @@ def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
         key, model_key, env_key = jax.random.split(key, 3)
         rngs = nnx.Rngs(params=model_key)
         model = ActorCritic(env.observation_size, config.hidden, env.actions.size, dtype, gradients, rngs=rngs)
-        actor_adam = nnx.Optimizer(model, actor_optimiser, wrt=ACTOR)
-        critic_adam = nnx.Optimizer(model, critic_optimiser, wrt=CRITICS)
         env_state = env.reset(env_key)
         obs, zero = env_state.obs[0], jnp.zeros((), dtype)
         row = Experience(obs, jnp.zeros(env.actions.size, dtype), zero, obs, zero.astype(jnp.bool_))
-        replay = math.empty_replay(row, config.replay_capacity)
-        return State(model, actor_adam, critic_adam, replay, env_state, key, hyper)
+        return State(
+            model=model,
+            target=nnx.clone(model),
+            actor_adam=nnx.Optimizer(model, actor_optimiser, wrt=ACTOR),
+            actor_adam_count=nnx.Variable(jnp.zeros((), jnp.int32)),
+            critic_adam=nnx.Optimizer(model, critic_optimiser, wrt=CRITICS),
+            critic_adam_count=nnx.Variable(jnp.zeros((), jnp.int32)),
+            replay=nnx.Variable(math.empty_replay(row, config.replay_capacity)),
+            replay_inserted=nnx.Variable(jnp.zeros((), jnp.int32)),
+            env=nnx.Variable(env_state),
+            key=nnx.Variable(key),
+            hyper=nnx.Variable(hyper),
+        )
 
     def policy(model: ActorCritic, obs: Shaped[Array, "B *O"]) -> Float[Array, "B A"]:
         return math.squash(model.actor(obs), bounds)
@@ -232,4 +219,4 @@ def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
     def act(state: State, memory: tuple[()], obs: Shaped[Array, "B *O"]) -> tuple[tuple[()], Float[Array, "B A"]]:
         return memory, policy(state.model, obs)
 
-    return backend.agent(State, config, env, init=init, rollout=rollout, update=update, learn=learn, act=act)
+    return agent(State, config, env, init=init, rollout=rollout, update=update, learn=learn, act=act)

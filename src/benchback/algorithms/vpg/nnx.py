@@ -13,18 +13,18 @@ from benchback.algorithms.episodes import episode_metrics
 from benchback.algorithms.onpolicy import Transition, action_distribution, bootstrap, to_transitions
 from benchback.algorithms.vpg.config import Config, Hyper
 from benchback.algorithms.vpg.loss import Minibatch, make_training_batch, policy_change, policy_loss, value_loss
-from benchback.backends import nnx as backend
 from benchback.backends import xla
 from benchback.backends.kernel_gradients import Gradients
-from benchback.backends.nnx import NETWORKS, ActorCritic
+from benchback.backends.nnx import NETWORKS, ActorCritic, agent
 from benchback.envs.any_member import any_member
-from benchback.envs.interface import Env, EnvState, Step
+from benchback.envs.interface import Env, Step
 from benchback.math import jax as math
 
 ACTOR = nnx.All(nnx.Param, nnx.Not(nnx.PathContains("critic")))
 CRITIC = nnx.All(nnx.Param, nnx.PathContains("critic"))
 
 
+@nnx.dataclass(eq=False)
 class State(nnx.Pytree):
     """Training state; every field is a module, an optimiser or a variable."""
 
@@ -36,24 +36,6 @@ class State(nnx.Pytree):
     env: Environment[nnx.Variable]
     key: Randomness[nnx.Variable]
     hyper: HyperParameters[nnx.Variable]
-
-    def __init__(
-        self,
-        model: ActorCritic,
-        actor_adam: nnx.Optimizer,
-        critic_adam: nnx.Optimizer,
-        env: EnvState,
-        key: Key[Array, ""],
-        hyper: Hyper,
-    ) -> None:
-        self.model = model
-        self.actor_adam = actor_adam
-        self.actor_adam_count = nnx.Variable(jnp.zeros((), jnp.int32))
-        self.critic_adam = critic_adam
-        self.critic_adam_count = nnx.Variable(jnp.zeros((), jnp.int32))
-        self.env = nnx.Variable(env)
-        self.key = nnx.Variable(key)
-        self.hyper = nnx.Variable(hyper)
 
 
 def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
@@ -69,9 +51,16 @@ def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
         sizes = env.observation_shape, config.hidden, env.actions.size
         rngs = nnx.Rngs(params=model_key)
         model = NETWORKS[config.network](*sizes, dtype, log_std, gradients, rngs=rngs)
-        actor_adam = nnx.Optimizer(model, actor_optimiser, wrt=ACTOR)
-        critic_adam = nnx.Optimizer(model, critic_optimiser, wrt=CRITIC)
-        return State(model, actor_adam, critic_adam, env.reset(env_key), key, hyper)
+        return State(
+            model=model,
+            actor_adam=nnx.Optimizer(model, actor_optimiser, wrt=ACTOR),
+            actor_adam_count=nnx.Variable(jnp.zeros((), jnp.int32)),
+            critic_adam=nnx.Optimizer(model, critic_optimiser, wrt=CRITIC),
+            critic_adam_count=nnx.Variable(jnp.zeros((), jnp.int32)),
+            env=nnx.Variable(env.reset(env_key)),
+            key=nnx.Variable(key),
+            hyper=nnx.Variable(hyper),
+        )
 
     def rollout(state: State) -> tuple[State, Transition]:
         key, env_key, action_key = jax.random.split(state.key.get_value(), 3)
@@ -152,4 +141,4 @@ def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
     def act(state: State, memory: tuple[()], obs: Shaped[Array, "B *O"]) -> tuple[tuple[()], Shaped[Array, "B *A"]]:
         return memory, distribution.greedy(state.model.policy(obs))
 
-    return backend.agent(State, config, env, init=init, rollout=rollout, update=update, learn=learn, act=act)
+    return agent(State, config, env, init=init, rollout=rollout, update=update, learn=learn, act=act)

@@ -25,7 +25,7 @@ from benchback.tools.eject.values import (
 )
 
 STRING_METHODS = ("endswith", "startswith", "removeprefix", "removesuffix")
-PLAIN_BASES = ("NamedTuple", "optax.GradientTransformationExtraArgs")
+PLAIN_BASES = ("NamedTuple", "nnx.Pytree", "optax.GradientTransformationExtraArgs")
 """Classes of libraries that do not call what their instances contain."""
 FOLLOWED = (
     "isinstance",

@@ -20,6 +20,7 @@ DEFAULTS = [
     ("dot_general", "jax.lax.dot_general"),
     ("conv_general_dilated", "jax.lax.conv_general_dilated"),
     ("param_dtype", "jnp.float32"),
+    ("method", "None"),
 ]
 """Arguments that a library would take itself."""
 

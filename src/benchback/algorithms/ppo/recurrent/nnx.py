@@ -21,21 +21,15 @@ from benchback.agent import (
     Randomness,
 )
 from benchback.algorithms.episodes import episode_metrics
-from benchback.algorithms.normalising import (
-    Normaliser,
-    init_normaliser,
-    normalise_batch,
-    normalise_obs,
-    update_normaliser,
-)
+from benchback.algorithms.normalising import init_normaliser, normalise_batch, normalise_obs, update_normaliser
 from benchback.algorithms.onpolicy import Transition, action_distribution, bootstrap, to_transitions
 from benchback.algorithms.ppo.config import Config, Hyper
 from benchback.algorithms.ppo.loss import ppo_loss
 from benchback.algorithms.ppo.recurrent.sequences import Rollout, Sequences, as_rows, make_sequences, reset_where, take
-from benchback.backends import nnx as backend
 from benchback.backends import xla
+from benchback.backends.nnx import agent
 from benchback.envs.any_member import any_member
-from benchback.envs.interface import Env, EnvState, Step
+from benchback.envs.interface import Env, Step
 from benchback.math import jax as math
 from benchback.math.jax import gaussian
 
@@ -112,6 +106,7 @@ def remember_steps(cell: GRU, memory: Any, x: Any, done: Any) -> Any:
     return reset_where(done, memory), memory
 
 
+@nnx.dataclass(eq=False)
 class State(nnx.Pytree):
     """Training state; every field is a module, an optimiser or a variable."""
 
@@ -123,25 +118,6 @@ class State(nnx.Pytree):
     memory: Memory[nnx.Variable]
     key: Randomness[nnx.Variable]
     hyper: HyperParameters[nnx.Variable]
-
-    def __init__(
-        self,
-        model: RecurrentActorCritic,
-        adam: nnx.Optimizer,
-        normaliser: Normaliser | tuple[()],
-        env: EnvState,
-        memory: Float[Array, "E H"],
-        key: Key[Array, ""],
-        hyper: Hyper,
-    ) -> None:
-        self.model = model
-        self.adam = adam
-        self.adam_count = nnx.Variable(jnp.zeros((), jnp.int32))
-        self.normaliser = nnx.Variable(normaliser)
-        self.env = nnx.Variable(env)
-        self.memory = nnx.Variable(memory)
-        self.key = nnx.Variable(key)
-        self.hyper = nnx.Variable(hyper)
 
 
 def make(config: Config, env: Env) -> Agent:
@@ -161,9 +137,10 @@ def make(config: Config, env: Env) -> Agent:
         log_std = None if env.actions.kind == "discrete" else hyper.initial_log_std
         sizes = env.observation_size, width, env.actions.size
         model = RecurrentActorCritic(sizes, dtype, log_std, rngs=nnx.Rngs(params=model_key))
-        adam = nnx.Optimizer(model, optimiser, wrt=nnx.Param)
+        adam, count = nnx.Optimizer(model, optimiser, wrt=nnx.Param), jnp.zeros((), jnp.int32)
         normaliser = init_normaliser(math, config, env.observation_shape, dtype)
-        return State(model, adam, normaliser, env.reset(env_key), initial_memory(config.num_envs), key, hyper)
+        env_state, memory = env.reset(env_key), initial_memory(config.num_envs)
+        return State(model, adam, *(nnx.Variable(x) for x in (count, normaliser, env_state, memory, key, hyper)))
 
     def rollout(state: State) -> tuple[State, Rollout]:
         key, env_key, action_key = jax.random.split(state.key.get_value(), 3)
@@ -249,4 +226,4 @@ def make(config: Config, env: Env) -> Agent:
         return memory, distribution.greedy(state.model.policy(memory))
 
     functions = {"init": init, "rollout": rollout, "update": update, "learn": learn, "act": act}
-    return backend.agent(State, config, env, initial_memory=initial_memory, **functions)
+    return agent(State, config, env, initial_memory=initial_memory, **functions)
