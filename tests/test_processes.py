@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -104,20 +104,27 @@ def found_by(process: subprocess.Popen) -> Any:
     return json.loads(next(line for line in out.splitlines() if line.startswith("found ")).removeprefix("found "))
 
 
+STARTED: list[subprocess.Popen] = []
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_running() -> Iterator[None]:
+    yield
+    while STARTED:
+        STARTED.pop().kill()
+
+
 def started(command: list[str], devices: int) -> subprocess.Popen:
     options: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen([sys.executable, *command], env=with_devices(devices), **options)
+    STARTED.append(subprocess.Popen([sys.executable, *command], env=with_devices(devices), **options))
+    return STARTED[-1]
 
 
 def in_two_processes(code: str, *arguments: str) -> list[Any]:
     """What two processes with four devices each find."""
     there = address()
     both = [started(["-c", code, there, str(i), *arguments], 4) for i in range(2)]
-    try:
-        return [found_by(process) for process in both]
-    finally:
-        for process in both:
-            process.kill()
+    return [found_by(process) for process in both]
 
 
 def furthest(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray]) -> float:
@@ -240,12 +247,8 @@ def trainings(*arguments: str, there: str) -> list[subprocess.Popen]:
 
 
 def ended(both: list[subprocess.Popen]) -> list[tuple[int, str, str]]:
-    try:
-        told = [process.communicate(timeout=600) for process in both]
-        return [(process.returncode, *texts) for process, texts in zip(both, told, strict=True)]
-    finally:
-        for process in both:
-            process.kill()
+    told = [process.communicate(timeout=600) for process in both]
+    return [(process.returncode, *texts) for process, texts in zip(both, told, strict=True)]
 
 
 def state_in(folder: Path) -> Mapping[str, np.ndarray]:
@@ -295,10 +298,11 @@ def test_an_interrupted_training_goes_on_in_two_processes(seeds: list[str], tmp_
 
 
 def wait_for_rows(path: Path, count: int, processes: list[subprocess.Popen]) -> None:
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + 600
     while not path.exists() or len(path.read_text().splitlines()) <= count:
         assert time.monotonic() < deadline, "waited too long"
-        assert all(process.poll() is None for process in processes), processes[0].communicate()
+        if any(process.poll() is not None for process in processes):
+            pytest.fail("\n\n".join(process.communicate()[1] for process in processes))
         time.sleep(0.05)
 
 

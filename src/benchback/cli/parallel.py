@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -80,13 +80,28 @@ def agent_trainer(flags: "TrainFlags", joined: Joined | None) -> Trainer:
     return partial(data_parallel.train, devices=devices)
 
 
-def announcing(trainer: Trainer, joined: Joined | None) -> AbstractContextManager[Trainer]:
+@contextmanager
+def announcing(trainer: Trainer, joined: Joined | None) -> Iterator[Trainer]:
     """The trainer; where processes train together, one that announces to the others what it does."""
     if joined is None:
-        return nullcontext(trainer)
+        yield trainer
+        return
     from benchback.population.processes import led
 
-    return led(trainer)
+    with ending_alone(), led(trainer) as announced:
+        yield announced
+
+
+@contextmanager
+def ending_alone() -> Iterator[None]:
+    """Exits with one line if another process is lost, at once: JAX would wait for it for minutes and then abort."""
+    from benchback.population.processes import Lost
+
+    try:
+        yield
+    except Lost as lost:
+        print(f"benchback: error: {lost}", file=sys.stderr, flush=True)
+        os._exit(1)
 
 
 def follow(flags: "TrainFlags", asked: Population | None, origin: "Origin | None", joined: Joined) -> int:
@@ -103,7 +118,8 @@ def follow(flags: "TrainFlags", asked: Population | None, origin: "Origin | None
         members = origin.stored.members if origin and origin.stored else members_of(asked, flags.run)
         options = {"group": asked.group, "devices": asked.devices, "checkpoint": checkpoint}
         train = partial(train_members, flags.run, members, **options)
-    processes.follow(train)
+    with ending_alone():
+        processes.follow(train)
     return 0
 
 

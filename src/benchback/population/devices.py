@@ -31,7 +31,7 @@ def mesh_of(devices: int) -> Mesh:
     return Mesh(np.array(devices_of(devices)), (AXIS,))
 
 
-def devices_of(devices: int) -> list[jax.Device]:
+def devices_of(devices: int) -> list[Any]:
     """The first so many devices, of all processes; InputError if there are fewer."""
     known = jax.devices()
     if not 1 <= devices <= len(known):

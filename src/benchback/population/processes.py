@@ -53,10 +53,9 @@ class Processes:
 
 def join(asked: Processes) -> bool:
     """Join the others, before JAX has been used; returns whether this process leads."""
-    given = {} if asked.coordinator == AUTO else {"coordinator_address": asked.coordinator}
     try:
         jax.distributed.initialize(
-            **given,
+            coordinator_address=None if asked.coordinator == AUTO else asked.coordinator,
             num_processes=asked.count,
             process_id=asked.number,
             initialization_timeout=PATIENCE_S,
@@ -98,6 +97,23 @@ def put(tree: Any, shardings: Any) -> Any:
         return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
 
     return jax.device_put(tree, shardings) if jax.process_count() == 1 else jax.tree.map(place, tree, shardings)
+
+
+class Lost(Exception):
+    """Another process has ended, or failed, in the middle of training; the message is one line and names the remedy."""
+
+
+@contextmanager
+def losing() -> Iterator[None]:
+    """Turns the failure of a program of all processes into Lost."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        told = str(error).strip().splitlines()[:1]
+        raise Lost(
+            f"training with another process failed ({''.join(told)[:300]}); if one has ended, start all of them again "
+            "with --resume and the run folder"
+        ) from error
 
 
 class Order(IntEnum):
@@ -145,14 +161,24 @@ def led(trainer: Trainer) -> Iterator[Trainer]:
         _announce(Order.EXPORT)
         return own()
 
-    try:
-        yield train
-    finally:
+    with losing():
+        try:
+            yield train
+        except jax.errors.JaxRuntimeError:
+            raise  # nobody may be left to be told
+        except Exception:
+            _announce(Order.END)
+            raise
         _announce(Order.END)
 
 
 def follow(trainer: Callable[[], Iterator[Progress]]) -> None:
     """Train as process 0 announces, until it ends."""
+    with losing():
+        _follow(trainer)
+
+
+def _follow(trainer: Callable[[], Iterator[Progress]]) -> None:
     if _announce(Order.END) is Order.END:
         return
     try:
