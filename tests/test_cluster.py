@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,17 @@ def test_a_cluster_of_nodes_that_cannot_be_used_says_why() -> None:
         stations.check_any()
 
 
+def test_a_head_that_does_not_answer_any_more_ends_the_driver_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+
+    def nodes() -> list[Any]:
+        raise ray.exceptions.RpcError("Timed out while waiting for GCS to become available.")
+
+    monkeypatch.setattr(ray, "nodes", nodes)
+    with pytest.raises(InputError, match=r"Ray's head does not answer any more .Timed out.*then the same command"):
+        Silent(STUDY).poll(0.0)
+
+
 # With Ray.
 
 
@@ -129,6 +141,7 @@ class Campaign:
     """A campaign whose driver is a process."""
 
     def __init__(self, folder: Path, address: str) -> None:
+        folder.mkdir(exist_ok=True)
         self.path, self.runners, self.address = folder / "many.sqlite", folder / "runners", address
         relay_double.give(self.runners)
         self.driver: subprocess.Popen | None = None
@@ -279,19 +292,49 @@ def test_asked_to_stop_ends_every_process_within_ten_seconds(campaign: Campaign,
 
 
 @pytest.mark.slow
-def test_random_kills_lose_nothing_and_count_nothing_twice(campaign: Campaign, alone: list[Any]) -> None:
-    moments, kills = random.Random(0), int(os.environ.get("BENCHBACK_KILLS", "8"))
-    driver = campaign.start()
-    for _ in range(kills):
-        with suppress(subprocess.TimeoutExpired):
-            driver.wait(moments.uniform(0.5, 6.0))
-        if driver.poll() is None:
-            victims = [psutil.Process(driver.pid), *actors()]
-            with suppress(psutil.NoSuchProcess):
-                moments.choice(victims).kill()
-        if driver.poll() is not None:
-            driver = campaign.start()
-    # A driver that has lost too many stations over a block ends, and is started again by its user.
-    while driver.wait(PATIENCE_S) != 0:
-        driver = campaign.start()
-    assert table(campaign.path) == alone
+def test_random_kills_lose_nothing_and_count_nothing_twice(nodes: Any, tmp_path: Path, alone: list[Any]) -> None:
+    """Small campaigns, one after another, until so many processes were killed while one of them was running."""
+    moments, left = random.Random(0), int(os.environ.get("BENCHBACK_KILLS", "8"))
+    number = 0
+    while left > 0:
+        number += 1
+        campaign = Campaign(tmp_path / str(number), nodes.address)
+        left -= disturbed(campaign, moments, left)
+        print(f"campaign {number} is complete, {left} kills are left", flush=True)
+        assert table(campaign.path) == alone
+
+
+def begins_or_ends(campaign: Campaign, driver: subprocess.Popen, begun: int) -> bool:
+    """Whether the driver has begun another block, or has ended."""
+    return driver.poll() is not None or len(campaign.events("placed")) > begun
+
+
+def disturbed(campaign: Campaign, moments: random.Random, most: int) -> int:
+    """Run a campaign to its end with at most so many random kill -9 of its driver and stations; how many there were.
+
+    A quarter of them come at any moment, the start of a driver included; the others when a block has been begun since
+    the last one.
+    """
+    kills, driver = 0, campaign.start()
+    try:
+        while driver.poll() != 0:
+            if driver.poll() is not None:
+                # Killed itself, or ended because a block took too many stations with it: its user starts it again.
+                driver = campaign.start()
+            if kills == most:
+                driver.wait(PATIENCE_S)
+                continue
+            if moments.random() < 0.75:
+                wait_for(partial(begins_or_ends, campaign, driver, len(campaign.events("placed"))))
+            with suppress(subprocess.TimeoutExpired):
+                driver.wait(moments.uniform(0.0, 3.0))
+            if driver.poll() is None:
+                with suppress(psutil.NoSuchProcess):
+                    moments.choice([psutil.Process(driver.pid), *actors()]).kill()
+                    kills += 1
+            with suppress(subprocess.TimeoutExpired):
+                driver.wait(0.5)
+        return kills
+    finally:
+        driver.kill()
+        driver.wait()

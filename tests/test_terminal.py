@@ -11,7 +11,7 @@ import pytest
 from campaign_double import STUDY
 from store_writer import attempt_for
 
-from benchback.cli import machines, training
+from benchback.cli import episodes, machines
 from benchback.cli.board import Board
 from benchback.cli.planning import PlanFlags, chosen_study, print_plan
 from benchback.cli.tables import hours
@@ -30,11 +30,11 @@ def test_durations_are_in_the_unit_they_name(seconds: float, text: str) -> None:
 
 def test_episodes_that_did_not_finish_are_counted_apart(capsys: pytest.CaptureFixture[str]) -> None:
     returns = np.array([10.0, np.nan, 20.0, np.nan, 60.0])
-    training.print_evaluation(Run.from_dict({}), 7, returns, as_json=True)
+    episodes.print_evaluation(Run.from_dict({}), 7, returns, as_json=True)
     found = json.loads(capsys.readouterr().out)
     expected = {"iteration": 7, "episodes": 3, "unfinished": 2, "mean": 30.0, "min": 10.0, "max": 60.0}
     assert {name: found[name] for name in expected} == expected
-    training.print_evaluation(Run.from_dict({}), 7, returns, as_json=False)
+    episodes.print_evaluation(Run.from_dict({}), 7, returns, as_json=False)
     assert "return 30.0 +- 21.6 (min 10.0, max 60.0) over 3 episodes, 2 unfinished" in capsys.readouterr().out
 
 

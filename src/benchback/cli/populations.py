@@ -19,6 +19,7 @@ from benchback.population.spec import Population, members_of, parse_vary
 from benchback.training.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
+    from benchback.cli.parallel import Joined
     from benchback.population.training import Begun, Trained
 
 FORCED = "xla_force_host_platform_device_count"
@@ -57,8 +58,8 @@ def asked_for(flags: TrainFlags, origin: Origin | None) -> Population | None:
     if origin and origin.stored:
         return replace(origin.stored.asked, **choices)
     if not members:
-        if choices:
-            raise InputError(f"--{min(choices)} is about a population; give --seeds N or --vary FIELD=VALUE,VALUE too")
+        if named := sorted(choices.keys() - {"devices"}):
+            raise InputError(f"--{named[0]} is about a population; give --seeds N or --vary FIELD=VALUE,VALUE too")
         return None
     seeds = 1 if flags.seeds is None else flags.seeds
     return Population(parse_vary(flags.vary), flags.population, seeds, flags.sampling, **choices)
@@ -100,14 +101,19 @@ class PopulationReporter(Reporter):
         return f"return {mean:.1f} +- {std:.1f}, best {most:.1f} (#{self.last_row['best_member']})"
 
 
-def run_population(flags: TrainFlags, asked: Population, origin: Origin | None) -> int:
+def run_population(flags: TrainFlags, asked: Population, origin: Origin | None, joined: "Joined | None" = None) -> int:
     """Train the population and show its progress. When interrupted, it ends after the current call."""
-    from benchback.population.training import train_population
+    from benchback.cli.parallel import announcing
+    from benchback.population.training import train_members, train_population
     from benchback.tools.track.live import tracking
 
     report = PopulationReporter(flags.run, origin.checkpoint.iteration if origin else 0, flags.json)
     interrupted = on_interrupt()
-    with report.bar, tracking(flags.run, flags.track, flags.online, report.warn) as track:
+    with (
+        report.bar,
+        tracking(flags.run, flags.track, flags.online, report.warn) as track,
+        announcing(train_members, joined) as trainer,
+    ):
 
         def begin(begun: "Begun") -> None:
             report.agents = len(begun.members)
@@ -117,6 +123,7 @@ def run_population(flags: TrainFlags, asked: Population, origin: Origin | None) 
         trained = train_population(
             flags.run,
             asked,
+            trainer=trainer,
             out=flags.out,
             origin=origin.stored if origin else None,
             checkpoint_every=flags.checkpoint_every,

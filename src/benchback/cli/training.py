@@ -5,13 +5,12 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
-import numpy as np
 import tyro
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
@@ -38,7 +37,7 @@ from benchback.errors import InputError
 from benchback.training.run import Run
 
 if TYPE_CHECKING:
-    from benchback.tools.play import Episode
+    from benchback.cli.parallel import Joined
     from benchback.training.monitor import Monitor
     from benchback.training.run_dir import Finished
 
@@ -72,8 +71,16 @@ class TrainFlags(Generic[Config]):
     group: int | None = None
     """Members of a population that run side by side; by default as many as the processor's cache is likely to hold."""
     devices: int | None = None
-    """Devices over which the members of a population are divided evenly, e.g. GPUs; by default 1, on a CPU as many as
-    there are processors, or as divide the members evenly."""
+    """Devices, e.g. GPUs, over which the members of a population are divided evenly; by default 1, on a CPU as many as
+    there are processors, or as divide the members evenly. Without --seeds or --vary, over which the environments of
+    the agent are."""
+    coordinator: str | None = None
+    """HOST:PORT of process 0, to train with the devices of several processes; or auto, as SLURM or Open MPI tell. Give
+    every process the same command, but for its --process-id."""
+    num_processes: int | None = None
+    """How many processes train together."""
+    process_id: int | None = None
+    """Which one this is, from 0 on; process 0 reports and writes the run folder."""
     out: Path | None = None
     """Run folder to create; by default a name under runs/ made of the run's settings, numbered if it exists."""
     checkpoint_every: int | None = None
@@ -146,7 +153,7 @@ class PlayFlags:
 
 def train(arguments: list[str]) -> int:
     from benchback import registry
-    from benchback.cli import populations
+    from benchback.cli import parallel, populations
 
     named, arguments = leading(arguments)
     fields: dict[str, Any] = {"algorithm": registry.DEFAULT_ALGORITHM if named is None else named}
@@ -168,12 +175,19 @@ def train(arguments: list[str]) -> int:
     keep_programs(flags.compile_cache)
     allow_precision(flags.run)
     tell_notes(flags.run.env)
-    asked = asked and populations.over_processors(asked, flags)
-    return populations.run_population(flags, asked, origin) if asked else run_training(flags, origin)
+    joined = parallel.join(flags)
+    if asked is not None:
+        asked = parallel.on_all(asked, joined) if joined else populations.over_processors(asked, flags)
+    if joined and not joined.leads:
+        return parallel.follow(flags, asked, origin, joined)
+    if asked is not None:
+        return populations.run_population(flags, asked, origin, joined)
+    return run_training(flags, origin, joined)
 
 
-def run_training(flags: TrainFlags, origin: Any) -> int:
+def run_training(flags: TrainFlags, origin: Any, joined: "Joined | None") -> int:
     """Train as the flags say and show progress. When interrupted, it ends after the current call."""
+    from benchback.cli.parallel import agent_trainer, announcing
     from benchback.tools.track.live import tracking
     from benchback.training.monitor import Diverged
     from benchback.training.run_dir import train_run
@@ -184,9 +198,11 @@ def run_training(flags: TrainFlags, origin: Any) -> int:
         with (
             reporter(flags.run, done, flags.json) as report,
             tracking(flags.run, flags.track, flags.online, report.warn) as track,
+            announcing(agent_trainer(flags, joined), joined) as trainer,
         ):
             finished = train_run(
                 flags.run,
+                trainer=trainer,
                 out=flags.out,
                 origin=(origin.path, origin.checkpoint) if origin else None,
                 checkpoint_every=flags.checkpoint_every,
@@ -227,6 +243,7 @@ def allow_precision(run: Any) -> None:
 
 
 def evaluate(arguments: list[str]) -> int:
+    from benchback.cli.episodes import print_evaluation
     from benchback.population.folder import open_any
     from benchback.training.evaluate import evaluate
 
@@ -244,6 +261,7 @@ def evaluate(arguments: list[str]) -> int:
 
 
 def play(arguments: list[str]) -> int:
+    from benchback.cli.episodes import print_episodes
     from benchback.cli.tables import measuring
     from benchback.population.folder import open_any
     from benchback.tools.play import record
@@ -360,41 +378,3 @@ def reporter(run: Run, done: int, as_json: bool) -> Iterator[Reporter]:
     report = Reporter(run, done, as_json)
     with report.bar:
         yield report
-
-
-def print_evaluation(run: Run, iteration: int, returns: np.ndarray, as_json: bool) -> None:
-    """Print mean and spread of the returns of finished episodes."""
-    finished = returns[~np.isnan(returns)]
-    summary = {
-        "env": run.env,
-        "backend": run.backend,
-        "iteration": iteration,
-        "episodes": int(finished.size),
-        "unfinished": int(returns.size - finished.size),
-        "mean": float(finished.mean()) if finished.size else None,
-        "std": float(finished.std()) if finished.size else None,
-        "min": float(finished.min()) if finished.size else None,
-        "max": float(finished.max()) if finished.size else None,
-    }
-    if as_json:
-        print(json.dumps(summary))
-    elif finished.size:
-        print(
-            "{env} {backend}: return {mean:.1f} +- {std:.1f} (min {min:.1f}, max {max:.1f})".format(**summary),
-            end="",
-        )
-        print(f" over {summary['episodes']} episodes, {summary['unfinished']} unfinished")
-    else:
-        print(f"{run.env} {run.backend}: no episode finished")
-
-
-def print_episodes(run: Run, iteration: int, shown: Sequence["Episode"], out: Path, as_json: bool) -> None:
-    """Print the outcome of the episodes in a video, and its path."""
-    if as_json:
-        about = {"env": run.env, "backend": run.backend, "iteration": iteration, "video": str(out)}
-        print(json.dumps(about | {"episodes": [asdict(episode) for episode in shown]}))
-        return
-    for number, episode in enumerate(shown, 1):
-        how = "" if episode.ended else ", not ended"
-        print(f"episode {number}: return {episode.episode_return:.1f} in {episode.steps} steps{how}")
-    print(f"{run.env} {run.backend} after {iteration} iterations; video in {out}")

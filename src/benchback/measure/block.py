@@ -34,6 +34,8 @@ class Measured:
     started_at: str
     canaries: tuple[Mapping[str, float | str], ...] = ()
     """Times of the canaries that the machine ran itself, each with `when`."""
+    busy_s: float = 0.0
+    """Seconds that a station took for it, canaries included."""
 
 
 def measure(

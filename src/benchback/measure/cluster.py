@@ -35,6 +35,7 @@ MOST_TROUBLES = 2
 NODE: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 80 << 20}
 """A node on this machine: results are small."""
 LOCAL = "ray:local="
+AUTH = "RAY_AUTH_MODE"
 
 
 def software(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
@@ -80,8 +81,13 @@ def stations_of(
     with _nodes(place) as address:
         try:
             ray.init(address=address, namespace="benchback", **options)
-        except (ConnectionError, TimeoutError) as error:
-            raise InputError(f"no Ray cluster answers at {address}: {error}; start one, see docs/cluster.md") from None
+        except (ConnectionError, TimeoutError, ray.exceptions.AuthenticationError) as error:
+            # Ray's client says nothing but "timeout" where the cluster asks for a token and it has sent none.
+            token = "" if os.environ.get(AUTH) else f", or set {AUTH}=token where it asks for a token"
+            told = str(error).strip().split("\n")[0]
+            raise InputError(
+                f"no Ray cluster answers at {address}: {told}; start one{token}, see docs/cluster.md"
+            ) from None
         for number, handler in handlers.items():
             signal.signal(number, handler)
         stations = RayStations(study, ship, _shares(place), tools)
@@ -169,18 +175,28 @@ class RayStations:
 
     def poll(self, limit_s: float) -> list[Report]:
         """Answers of stations, and those that ended."""
-        import ray
+        from ray import exceptions
 
-        self.look_for_nodes()
-        limit_s = min(limit_s, NODES_S)
-        if not self.calls:
-            time.sleep(limit_s)
-            ready = []
-        else:
-            ready, _ = ray.wait(list(self.calls), num_returns=1, timeout=limit_s)
+        try:
+            self.look_for_nodes()
+            ready = self.answered(min(limit_s, NODES_S))
+        except exceptions.RpcError as error:
+            raise InputError(
+                f"Ray's head does not answer any more ({error}); start it and the nodes again, then the same command: "
+                "blocks that have not been stored are run again"
+            ) from None
         reports = [self.report(reference) for reference in ready]
         self.check_any()
         return [report for report in reports if report is not None]
+
+    def answered(self, limit_s: float) -> list[Any]:
+        """Calls that have an answer, as soon as one has or so many seconds have passed."""
+        import ray
+
+        if self.calls:
+            return ray.wait(list(self.calls), num_returns=1, timeout=limit_s)[0]
+        time.sleep(limit_s)
+        return []
 
     def first(self, asked_to_stop: Callable[[], bool]) -> Joined:
         """The first station that joins; Interrupted if asked to stop before."""

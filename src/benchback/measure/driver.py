@@ -267,9 +267,10 @@ class Driver:
             self.dispatcher.join(station, self.strata[station])
 
     def store_canaries(self, station: str, leases: Sequence[Lease], measured: Measured) -> None:
-        """Store the canaries that the station ran around a block."""
+        """Store the canaries that the station ran around a block, and the seconds that it took for all of it."""
         slot = leases[0].slot
         place = {"group": self.cells[slot.cell].group, "block": slot.block, "stratum": slot.stratum}
+        self.store.add_event("returned", place | {"station": station, "busy_s": round(measured.busy_s, 4)})
         for times in measured.canaries:
             self.store.add_canary(place | {"station": station} | dict(times))
 

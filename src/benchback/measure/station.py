@@ -6,6 +6,7 @@ The same worker, gate, canary and noise counters; nothing here knows how it is r
 import os
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -78,9 +79,10 @@ class Station:
     def run(self, job: BlockJob) -> Measured:
         """The block with a canary before and after it; Interrupted if it was stopped."""
         self.stay()
-        before = self.canary("before")
+        began_s, before = time.monotonic(), self.canary("before")
         measured = measure(job, self.launch, self.relay, self.goes_on, sample=self.tools.sample)
-        return replace(measured, canaries=(*before, *self.canary("after")))
+        canaries = *before, *self.canary("after")
+        return replace(measured, canaries=canaries, busy_s=time.monotonic() - began_s)
 
     def canary(self, when: str) -> tuple[Mapping[str, float | str], ...]:
         """Its times, if it is run and does not fail."""

@@ -19,6 +19,7 @@ from benchback.agent import Agent, Role, State
 from benchback.backends.xla import once
 from benchback.errors import InputError
 from benchback.population.members import Step, for_each, population, role_of
+from benchback.population.processes import gathered, on_host, put
 
 AXIS = "members"
 EACH, ALL = Spec(AXIS), Spec()
@@ -26,13 +27,18 @@ EACH, ALL = Spec(AXIS), Spec()
 
 
 def mesh_of(devices: int) -> Mesh:
-    """The first so many devices; InputError if there are fewer."""
+    """A mesh of the first so many devices; InputError if there are fewer."""
+    return Mesh(np.array(devices_of(devices)), (AXIS,))
+
+
+def devices_of(devices: int) -> list[Any]:
+    """The first so many devices, of all processes; InputError if there are fewer."""
     known = jax.devices()
     if not 1 <= devices <= len(known):
         kind = known[0].platform
         remedy = f"XLA_FLAGS=--xla_force_host_platform_device_count={devices} makes so many of the CPU"
         raise InputError(f"--devices {devices}: there are {len(known)} ({kind}); choose 1 to {len(known)}, or {remedy}")
-    return Mesh(np.array(known[:devices]), (AXIS,))
+    return known[:devices]
 
 
 def check_even(size: int, devices: int) -> None:
@@ -59,7 +65,8 @@ def divided(agent: Agent, size: int, group: int, devices: int) -> Agent:
     return replace(
         whole,
         init=_starting(agent, part, size, mesh),
-        load=lambda state, weights: place(agent, whole.load(state, weights), mesh),
+        load=lambda state, weights: place(agent, whole.load(gathered(state), weights), mesh),
+        export=lambda state: whole.export(gathered(state)),
         rollout=everywhere(part.rollout),
         update=everywhere(part.update),
         learn=everywhere(part.learn),
@@ -82,7 +89,7 @@ def spread(agent: Agent, function: Step, mesh: Mesh, given: Spec = EACH) -> Step
 
 def place(agent: Agent, state: State, mesh: Mesh) -> State:
     """The state with each device's members on it."""
-    return jax.device_put(state, jax.tree.map(partial(NamedSharding, mesh), _specs(agent, state)))
+    return put(state, jax.tree.map(partial(NamedSharding, mesh), _specs(agent, state)))
 
 
 def _specs(agent: Agent, state: State) -> Any:
@@ -98,7 +105,11 @@ def _starting(agent: Agent, part: Agent, size: int, mesh: Mesh) -> Callable[[Any
         hyper = jax.tree.map(lambda x: for_each(x, size), hyper)
         few = jax.tree.map(lambda x: x[: size // mesh.size], (keys, hyper))
         specs = _specs(agent, jax.eval_shape(part.init, *few))
-        start = jax.shard_map(part.init, mesh=mesh, in_specs=EACH, out_specs=specs, check_vma=False)
-        return once(start)(keys, hyper)
+
+        def start_part(data: Any, hyper: Any) -> State:
+            return part.init(jax.random.wrap_key_data(data), hyper)
+
+        start = jax.shard_map(start_part, mesh=mesh, in_specs=EACH, out_specs=specs, check_vma=False)
+        return once(start)(*on_host((jax.random.key_data(keys), hyper)))
 
     return init

@@ -54,7 +54,7 @@ def check_memory(agent: Agent, backend: Backend, *, unit: str, size: int, group:
 
 def _available() -> tuple[int, int]:
     """Free bytes where the states are, and how many copies of them are made there."""
-    told = jax.devices()[0].memory_stats()
+    told = jax.local_devices()[0].memory_stats()
     if told and "bytes_limit" in told:
         return told["bytes_limit"] - told["bytes_in_use"], 1
     return psutil.virtual_memory().available, 1 + SAVED_COPIES

@@ -22,6 +22,7 @@ from benchback.population.folder import CurveWriter, PopulationDir, Stored
 from benchback.population.groups import Choice, likely_group
 from benchback.population.members import compile_mode, member, view
 from benchback.population.memory import Need, check_memory, memory_need
+from benchback.population.processes import agreed, gathered
 from benchback.population.spec import Members, Population, kept, members_of
 from benchback.population.summary import summarise
 from benchback.training import run_dir
@@ -102,7 +103,8 @@ def train_members(
         groups = import_module("benchback.population.in_turn")
         group = group or groups.likely_group(run, len(members))[0]
         return groups.train_in_turn(run, members, group, checkpoint)
-    group = group or likely(run, len(members), devices).group
+    # Processes that train together need one program, whatever the caches of each would hold.
+    group = agreed(group or likely(run, len(members), devices).group)
     single, many, backend = (build or built)(run, len(members), group, devices)
     state = many.init(keys_of(single, members), hyper_of(single, members))
     if checkpoint:
@@ -125,7 +127,7 @@ def built(run: Run, size: int, group: int, devices: int = 1) -> Built:
     agent, backend = plain(run)
     mode = compile_mode(backend, run.compile_mode)
     many = mode(divided(view(backend.units[run.unit](agent, run.length), backend), size, group, devices))
-    check_memory(agent, backend, unit=run.unit, size=size, group=group)
+    check_memory(agent, backend, unit=run.unit, size=-(-size // jax.process_count()), group=group)
     return view(agent, backend), many, backend
 
 
@@ -167,7 +169,7 @@ def _loop(
         compiles = backend.compiles()
         state, metrics = training.advance(many, state)
         iteration += run.length
-        fetched = rows_first(backend.fetch(metrics), size)
+        fetched = rows_first(backend.fetch(gathered(metrics)), size)
         # Bind the current state: the next call may donate it.
         yield Progress(
             iteration=iteration,
@@ -175,7 +177,7 @@ def _loop(
             compiles=backend.compiles() - compiles,
             export=lambda state=state: many.export(state),
             metrics=fetched,
-            export_member=lambda index, state=state: single.export(member(many, state, index)),
+            export_member=lambda index, state=state: single.export(member(many, gathered(state), index)),
         )
 
 

@@ -31,10 +31,12 @@ class Progress:
     """Returns a copy of the state; valid only until the next iteration starts."""
 
 
-def train(run: Run, checkpoint: Checkpoint | None = None) -> Iterator[Progress]:
+def train(
+    run: Run, checkpoint: Checkpoint | None = None, build: Callable[[Run], tuple[Agent, Backend]] = build
+) -> Iterator[Progress]:
     """Train from the start, or from `checkpoint`, to the last iteration.
 
-    Invalid runs are rejected by this call; training happens as the iterator is consumed.
+    Invalid runs are rejected by this call; training happens as the iterator is consumed. `build` makes the run's agent.
     """
     iteration = checkpoint.iteration if checkpoint else 0
     check_rest(run, iteration)

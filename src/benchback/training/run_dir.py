@@ -155,6 +155,10 @@ CHECKPOINT_EVERY_S = 30.0
 longer than the iterations."""
 
 
+Trainer = Callable[[Run, Checkpoint | None], Iterator[Progress]]
+"""A function like `training.train`."""
+
+
 @dataclass(frozen=True)
 class Finished:
     """Result of a training."""
@@ -170,6 +174,7 @@ class Finished:
 def train_run(
     run: Run,
     *,
+    trainer: Trainer = train,
     out: Path | None = None,
     origin: tuple[Path | None, Checkpoint] | None = None,
     checkpoint_every: int | None = None,
@@ -182,11 +187,12 @@ def train_run(
     """Train into a run directory: a new one, or that of `origin` if it has one and its checkpoint is of the same run.
 
     Metrics are appended after every program call and passed to `on_rows`; a checkpoint is written every
-    `checkpoint_every` iterations (every 30 s if not given), at the end, and when asked to stop. Without a `monitor`, a
-    resumed run has the one it was begun with. Raises Diverged if a loss or a weight is no longer finite.
+    `checkpoint_every` iterations (every 30 s if not given), at the end, and when asked to stop. `trainer` trains it.
+    Without a `monitor`, a resumed run has the one it was begun with. Raises Diverged if a loss or a weight is no longer
+    finite.
     """
     check_cadence(checkpoint_every)
-    training, place, elapsed_s = _begin(run, out, origin)
+    training, place, elapsed_s = _begin(run, trainer, out, origin)
     watch = watch_over(run, place, monitor)
     on_begin(place)
     done = origin[1].iteration if origin else 0
@@ -250,16 +256,16 @@ def is_due(checkpoint_every: int | None, iterations: int, seconds: float) -> boo
 
 
 def _begin(
-    run: Run, out: Path | None, origin: tuple[Path | None, Checkpoint] | None
+    run: Run, trainer: Trainer, out: Path | None, origin: tuple[Path | None, Checkpoint] | None
 ) -> tuple[Iterator[Progress], RunDir, float]:
     """The training iterator, its directory, and the seconds it has run before."""
     path, at = origin or (None, None)
     if path is not None and at is not None and run.to_dict() == at.run:
-        training = train(run, at)
+        training = trainer(run, at)
         return training, *reopen(path, at)
     fresh = out or free_path(default_path(run))
     check_free(fresh)
-    training = train(run, at)
+    training = trainer(run, at)
     return training, create(fresh, run), 0.0
 
 

@@ -19,6 +19,7 @@ from benchback.backends.nnx import NETWORKS, ActorCritic, agent
 from benchback.envs.any_member import any_member
 from benchback.envs.interface import Env, Step
 from benchback.math import jax as math
+from benchback.math.jax.sharding import split_rows
 
 ACTOR = nnx.All(nnx.Param, nnx.Not(nnx.PathContains("critic")))
 CRITIC = nnx.All(nnx.Param, nnx.PathContains("critic"))
@@ -133,7 +134,7 @@ def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
             batch.reward, batch.value, next_value, terminated, batch.done, gamma=hyper.gamma, lam=hyper.gae_lambda
         )
         target = math.rewards_to_go(batch.reward, next_value, terminated, batch.done, gamma=hyper.gamma)
-        data = make_training_batch(batch, advantage, target)
+        data = split_rows(make_training_batch(batch, advantage, target))
         state, policy_metrics = policy_step(state, data)
         state, losses = value_steps(state, data)
         return state, policy_metrics | jax.tree.map(jnp.mean, losses) | episode_metrics(math, batch)

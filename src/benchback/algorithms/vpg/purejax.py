@@ -18,6 +18,7 @@ from benchback.backends.purejax import LAYOUT, NETWORKS, ActorCritic
 from benchback.envs.any_member import any_member
 from benchback.envs.interface import Env, EnvState, Step
 from benchback.math import jax as math
+from benchback.math.jax.sharding import split_rows
 
 
 def actor_of(params: ActorCritic) -> ActorCritic:
@@ -131,7 +132,7 @@ def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
             batch.reward, batch.value, next_value, terminated, batch.done, gamma=hyper.gamma, lam=hyper.gae_lambda
         )
         target = math.rewards_to_go(batch.reward, next_value, terminated, batch.done, gamma=hyper.gamma)
-        data = make_training_batch(batch, advantage, target)
+        data = split_rows(make_training_batch(batch, advantage, target))
         state, policy_metrics = policy_step(state, data)
         (state, _), losses = jax.lax.scan(next_value_step, (state, data), length=config.num_value_steps)
         return state, policy_metrics | jax.tree.map(jnp.mean, losses) | episode_metrics(math, batch)

@@ -10,6 +10,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, Key, UInt32
 
+from benchback.math.jax.sharding import split_rows
+
 ROUNDS, ROUNDS_OF_SMALL = 6, 12
 SMALL_BITS = 6
 """Few bits mix slowly: with halves of two bits, 6 rounds leave neighbours among 12 rows adjacent 4 % too often."""
@@ -76,4 +78,5 @@ def minibatch_indices(
 
 def take(data: Any, index: Int[Array, "B"]) -> Any:
     """The given rows of every array in `data`."""
-    return jax.tree.map(lambda x: x.at[index].get(mode="promise_in_bounds", unique_indices=True), data)
+    rows = jax.tree.map(lambda x: x.at[index].get(mode="promise_in_bounds", unique_indices=True), data)
+    return split_rows(rows)

@@ -62,6 +62,7 @@ class Choice:
             "benchback.envs.gymnasium._made": f"{PARTS}.made.made",
             "benchback.envs.gymnasium._make": f"{PARTS}.made.one",
             "benchback.envs.gymnasium.space_notes": f"{PARTS}.made.no_notes",
+            "benchback.math.jax.sharding.split_rows": f"{PARTS}.single.unsplit",
         }
         if self.members == 1:
             names["benchback.envs.any_member.any_member"] = f"{PARTS}.single.only_member"

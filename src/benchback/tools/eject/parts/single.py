@@ -8,6 +8,11 @@ def only_member(happens: Any) -> Any:
     return happens
 
 
+def unsplit(data: Any) -> Any:
+    """The data: there is one device."""
+    return data
+
+
 def observation_shape(environment: Any, params: Any, actions: Any) -> tuple[tuple[int, ...], None]:
     """The shape of an observation; the state has the same types after a reset as after a step."""
     return environment.observation_space(params).shape, None
