@@ -108,7 +108,7 @@ def stacked(records: list[Any]) -> Any:
 def flat(tree: Any) -> Any:
     """The arrays of a tree with time and environments as one axis."""
     if isinstance(tree, np.ndarray | jax.Array):
-        return tree.reshape(-1, *tree.shape[2:])
+        return tree.reshape(tree.shape[0] * tree.shape[1], *tree.shape[2:])
     return type(tree)(*map(flat, tree))
 
 
