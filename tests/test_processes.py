@@ -273,8 +273,10 @@ def test_process_0_writes_what_one_process_would(seeds: list[str], tmp_path: Pat
     alone = started(["-m", "benchback.cli", "train", *command, *one, "--out", str(tmp_path / "one")], 1)
     assert ended([alone])[0][0] == 0
     assert furthest(state_in(tmp_path / "two"), state_in(tmp_path / "one")) < 1e-6
-    files = [{str(path.relative_to(folder)) for path in folder.rglob("*")} for folder in sorted(tmp_path.iterdir())]
+    # Into how many parts curves are divided depends on the time that they took.
+    files = [{path.name for path in folder.iterdir()} for folder in (tmp_path / "one", tmp_path / "two")]
     assert files[0] == files[1]
+    assert {path.name for path in tmp_path.iterdir()} == {"one", "two"}
 
 
 @pytest.mark.slow
