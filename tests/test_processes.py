@@ -133,6 +133,7 @@ def furthest(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray]) -
     return max(float(np.abs(ours[name] - np.asarray(x, float)).max()) for name, x in theirs.items())
 
 
+@pytest.mark.slow
 def test_members_in_two_processes_with_four_devices_each_are_those_on_one_device(tmp_path: Path) -> None:
     run, seeds = replace(RUNS["ppo"], backend="purejax"), tuple(range(8))
     values = {"learning_rate": tuple(np.geomspace(1e-4, 1e-1, 8))}
