@@ -102,9 +102,10 @@ def test_a_cluster_of_nodes_that_cannot_be_used_says_why() -> None:
 
 def test_a_head_that_does_not_answer_any_more_ends_the_driver_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     import ray
+    from ray.exceptions import RpcError
 
     def nodes() -> list[Any]:
-        raise ray.exceptions.RpcError("Timed out while waiting for GCS to become available.")
+        raise RpcError("Timed out while waiting for GCS to become available.")
 
     monkeypatch.setattr(ray, "nodes", nodes)
     with pytest.raises(InputError, match=r"Ray's head does not answer any more .Timed out.*then the same command"):

@@ -133,6 +133,7 @@ def furthest(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray]) -
     return max(float(np.abs(ours[name] - np.asarray(x, float)).max()) for name, x in theirs.items())
 
 
+@pytest.mark.slow
 def test_members_in_two_processes_with_four_devices_each_are_those_on_one_device(tmp_path: Path) -> None:
     run, seeds = replace(RUNS["ppo"], backend="purejax"), tuple(range(8))
     values = {"learning_rate": tuple(np.geomspace(1e-4, 1e-1, 8))}
@@ -273,8 +274,10 @@ def test_process_0_writes_what_one_process_would(seeds: list[str], tmp_path: Pat
     alone = started(["-m", "benchback.cli", "train", *command, *one, "--out", str(tmp_path / "one")], 1)
     assert ended([alone])[0][0] == 0
     assert furthest(state_in(tmp_path / "two"), state_in(tmp_path / "one")) < 1e-6
-    files = [{str(path.relative_to(folder)) for path in folder.rglob("*")} for folder in sorted(tmp_path.iterdir())]
+    # Into how many parts curves are divided depends on the time that they took.
+    files = [{path.name for path in folder.iterdir()} for folder in (tmp_path / "one", tmp_path / "two")]
     assert files[0] == files[1]
+    assert {path.name for path in tmp_path.iterdir()} == {"one", "two"}
 
 
 @pytest.mark.slow

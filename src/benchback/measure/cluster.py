@@ -72,6 +72,7 @@ def stations_of(
     """The stations of a cluster for a study; they end with the context, as do nodes that were started for it."""
     try:
         import ray
+        from ray.exceptions import AuthenticationError
     except ModuleNotFoundError:
         raise InputError(f"--on needs Ray, which is not installed: {install('ray')}") from None
     environment = {"py_modules": [str(Path(machine.PACKAGE))]} if ship else {}
@@ -81,7 +82,7 @@ def stations_of(
     with _nodes(place) as address:
         try:
             ray.init(address=address, namespace="benchback", **options)
-        except (ConnectionError, TimeoutError, ray.exceptions.AuthenticationError) as error:
+        except (ConnectionError, TimeoutError, AuthenticationError) as error:
             # Ray's client says nothing but "timeout" where the cluster asks for a token and it has sent none.
             token = "" if os.environ.get(AUTH) else f", or set {AUTH}=token where it asks for a token"
             told = str(error).strip().split("\n")[0]
