@@ -14,8 +14,10 @@ from store_writer import attempt_for
 from benchback.cli import episodes, machines
 from benchback.cli.board import Board
 from benchback.cli.planning import PlanFlags, chosen_study, print_plan
+from benchback.cli.stores import event_text
 from benchback.cli.tables import hours
 from benchback.measure import complexity, machine, plan
+from benchback.measure.lease import Event
 from benchback.measure.record import Attempt
 from benchback.measure.store import create
 from benchback.training.run import Run
@@ -109,3 +111,10 @@ def test_a_plan_names_models_by_their_layers_and_fits_80_columns(
     assert max(map(len, told.splitlines())) <= 80
     widths = {"x".join(map(str, entry.cell.run["hidden_sizes"])) for entry in study.entries}
     assert [width for width in widths if not re.search(rf"\b{width}\b", told)] == []
+
+
+def test_status_counts_the_programs_that_passed_and_names_the_others() -> None:
+    verdicts = {"ppo/linen/jit": "pass", "ppo/nnx/split": "L2 metric/loss 1e-3"}
+    text = event_text(Event("2026-11-18T00:59:21.205+00:00", "parity", {"verdicts": verdicts}))
+    assert text == "1 of 2 programs pass; not ppo/nnx/split (L2 metric/loss 1e-3)"
+    assert event_text(Event("", "stopped", {"why": "asked"})) == '{"why": "asked"}'

@@ -14,6 +14,7 @@ from benchback.cli.arguments import asks_for_help, parse, parse_named
 from benchback.cli.help import example
 from benchback.cli.tables import short_envs, table
 from benchback.errors import InputError
+from benchback.measure.lease import Event
 from benchback.measure.store import Store, open_store
 
 MOST_CANDIDATES = 6
@@ -127,7 +128,16 @@ def print_status(store: Store, as_json: bool) -> None:
     if found["note"]:
         print(found["note"])
     for event in store.events():
-        print(f"{event.at}  {event.kind}: {json.dumps(event.detail)[:200]}")
+        print(f"{event.at[:19]}  {event.kind}: {event_text(event)}")
+
+
+def event_text(event: Event) -> str:
+    """An event in a line: of parity how many programs passed, and the others by name."""
+    if event.kind != "parity":
+        return json.dumps(event.detail)[:200]
+    verdicts = event.detail["verdicts"]
+    others = [f"{program} ({verdict})" for program, verdict in verdicts.items() if verdict != "pass"]
+    return f"{len(verdicts) - len(others)} of {len(verdicts)} programs pass" + "".join(f"; not {x}" for x in others)
 
 
 def print_runs(store: Store, as_json: bool) -> None:
