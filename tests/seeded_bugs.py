@@ -535,7 +535,7 @@ BUGS = {
         "test_terminal.py::test_flags_of_a_plan_reach_the_study",
     ),
     "unfinished episodes have returns of zero": Bug(
-        "cli/training.py",
+        "cli/episodes.py",
         "finished = returns[~np.isnan(returns)]",
         "finished = np.nan_to_num(returns)",
         "test_terminal.py::test_episodes_that_did_not_finish_are_counted_apart",

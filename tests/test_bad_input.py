@@ -17,7 +17,7 @@ import pytest
 import yaml
 from synthetic import Shape, build
 
-from benchback import cli, registry
+from benchback import cli, registry, training
 from benchback.algorithms.fields import LARGEST
 from benchback.analysis.wording import variant_name
 from benchback.cli import machines, matrix, outcomes, workloads
@@ -292,7 +292,7 @@ def test_the_config_names_the_algorithm_where_the_command_line_does_not(
         begun.append(made)
         raise InputError("far enough")
 
-    monkeypatch.setattr(run_dir, "train", train)
+    monkeypatch.setattr(training, "train", train)
     (tmp_path / "dqn.yaml").write_text(FILES["dqn.yaml"])
     assert "far enough" in run("train", "--config", "dqn.yaml", "--num-envs", "1e1").err
     assert (begun[0].algorithm, begun[0].config.learning_rate, begun[0].config.num_iterations) == ("dqn", 3e-4, 1000)

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 LOCKED = dict(line.split(" ")[0].split("==") for line in (ROOT / "requirements.lock").read_text().splitlines())
 FRAMEWORKS = {
-    "jax": {"dm-haiku", "equinox", "flax", "gymnax", "jax", "optax", "six"},
+    "jax": {"dm-haiku", "equinox", "filelock", "flax", "gymnax", "jax", "optax", "six"},
     "torch": {"torch"},
 }
 MODULES = {

@@ -14,7 +14,7 @@ from campaign_double import MACHINE, quiet
 
 from benchback.cli import reporting
 from benchback.errors import InputError
-from benchback.measure import coordinator, machine
+from benchback.measure import caches, coordinator
 from benchback.measure.coordinator import Hooks, open_campaign
 from benchback.measure.peers import SIDES, WORKLOADS, launch, rows, study_for, summarise
 from benchback.measure.peers.environments import Environment, Unavailable, install, is_complete
@@ -358,7 +358,7 @@ def test_an_undeclared_difference_is_found() -> None:
 
 def test_environments_live_in_the_cache_and_know_their_pins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BENCHBACK_CACHE", str(tmp_path))
-    assert machine.cache_folder("peers") == tmp_path / "peers"
+    assert caches.cache_folder("peers") == tmp_path / "peers"
     old, new = Environment("x", (("x==1",),)), Environment("x", (("x==2",),))
     assert not is_complete(old, tmp_path)
     (tmp_path / "complete.json").write_text(json.dumps(old.steps))

@@ -289,7 +289,8 @@ def caches_in(folder: Path) -> dict[str, str]:
 
 def programs_folder() -> Path:
     """Where compiled programs are kept by default, made if need be; one for each kind of processor."""
-    from benchback.measure.machine import cache_folder, processor_kind
+    from benchback.measure.caches import cache_folder
+    from benchback.measure.machine import processor_kind
 
     folder = cache_folder("programs") / processor_kind()
     with suppress(OSError):  # where it cannot be made nothing is kept

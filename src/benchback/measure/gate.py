@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchback.errors import install
-from benchback.measure import machine
+from benchback.measure import caches, machine
 from benchback.measure.process import Tick, isolated
 from benchback.measure.record import digest
 from benchback.plugins import imports
@@ -38,7 +38,7 @@ def verdicts(
     Several agents pass if they compute what one computes alone, and that one passes.
     """
     relevant = {name: x for name, x in fingerprint.items() if name in CODE or name.startswith("version ")}
-    file = (cache or machine.cache_folder("parity")) / f"{digest([LEVELS, relevant])}.json"
+    file = (cache or caches.cache_folder("parity")) / f"{digest([LEVELS, relevant])}.json"
     wanted = sorted(set(proofs))
     known = _remembered(file)
     missing = sorted({part for proof in wanted for part in parts_of(proof)} - known.keys())
@@ -46,7 +46,7 @@ def verdicts(
     passed = {proof: verdict for proof, verdict in found.items() if verdict == "pass"}
     if passed:
         # A failure may be a passing fault of the machine; only passes are cached.
-        machine.keep(file, json.dumps(known | passed))
+        caches.keep(file, json.dumps(known | passed))
     return {proof: _verdict(proof, known | found) for proof in wanted}
 
 

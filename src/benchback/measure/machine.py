@@ -21,7 +21,6 @@ import psutil
 from benchback.errors import InputError
 from benchback.plugins import imports
 from benchback.registry import ALGORITHMS, BACKENDS, NETWORKS
-from benchback.training.checkpoint import write_atomically
 
 PROC, SYS = Path("/proc"), Path("/sys")
 PACKAGE = Path(__file__).parent.parent
@@ -125,22 +124,10 @@ def violations(noise: Mapping[str, float], limits: Mapping[str, float] = LIMITS)
     )
 
 
-def cache_folder(name: str) -> Path:
-    """Path of `name` in the cache between commands: $BENCHBACK_CACHE, else ~/.cache/benchback."""
-    return Path(os.environ.get("BENCHBACK_CACHE") or Path.home() / ".cache" / "benchback") / name
-
-
 def processor_kind() -> str:
     """Digest of the processor's model and the instructions it knows, on which compiled programs depend."""
     known = [_cpu_field(name) or "" for name in ("model name", "flags", "Features")]
     return _digest(*(text.encode() for text in (platform.machine(), *known)))
-
-
-def keep(path: Path, text: str) -> None:
-    """Write a file of the cache atomically; if the folder is not writable, nothing is cached and no error is raised."""
-    with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, text)
 
 
 def variables(threads: int, caches: str | Path, device: str = "cpu") -> dict[str, str]:

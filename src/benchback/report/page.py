@@ -17,7 +17,7 @@ from benchback.analysis.source import Source
 from benchback.analysis.table import keys
 from benchback.analysis.wording import machine_name
 from benchback.measure import study as studies
-from benchback.measure.machine import cache_folder, keep
+from benchback.measure.caches import cache_folder, keep
 from benchback.report import charts_machines, charts_many, prose_many
 from benchback.report.answers import Answer, families
 from benchback.report.chart import APART, FILTERS, Figure, config, has_something

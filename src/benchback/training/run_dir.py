@@ -174,7 +174,7 @@ class Finished:
 def train_run(
     run: Run,
     *,
-    trainer: Trainer = train,
+    trainer: Trainer | None = None,
     out: Path | None = None,
     origin: tuple[Path | None, Checkpoint] | None = None,
     checkpoint_every: int | None = None,
@@ -187,12 +187,12 @@ def train_run(
     """Train into a run directory: a new one, or that of `origin` if it has one and its checkpoint is of the same run.
 
     Metrics are appended after every program call and passed to `on_rows`; a checkpoint is written every
-    `checkpoint_every` iterations (every 30 s if not given), at the end, and when asked to stop. `trainer` trains it.
-    Without a `monitor`, a resumed run has the one it was begun with. Raises Diverged if a loss or a weight is no longer
-    finite.
+    `checkpoint_every` iterations (every 30 s if not given), at the end, and when asked to stop. `trainer` trains it,
+    by default `training.train`. Without a `monitor`, a resumed run has the one it was begun with. Raises Diverged if a
+    loss or a weight is no longer finite.
     """
     check_cadence(checkpoint_every)
-    training, place, elapsed_s = _begin(run, trainer, out, origin)
+    training, place, elapsed_s = _begin(run, trainer or train, out, origin)
     watch = watch_over(run, place, monitor)
     on_begin(place)
     done = origin[1].iteration if origin else 0

@@ -8,7 +8,7 @@ import venv
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchback.measure import machine
+from benchback.measure import caches
 from benchback.measure.process import Tick, supervise
 from benchback.training.checkpoint import write_atomically
 
@@ -31,7 +31,7 @@ class Environment:
 
 def prepare(environment: Environment, tick: Tick) -> Path:
     """The environment's Python; installs what is missing. Raises Unavailable with the reason."""
-    folder = machine.cache_folder("peers") / environment.name
+    folder = caches.cache_folder("peers") / environment.name
     python = folder / ("Scripts" if os.name == "nt" else "bin") / "python"
     if is_complete(environment, folder):
         return python
