@@ -217,7 +217,7 @@ def test_several_agents_pass_if_one_alone_does_and_they_compute_the_same(monkeyp
 
     monkeypatch.setattr(gate, "measure", measure)
     monkeypatch.setattr(gate, "_remembered", lambda file: {})
-    monkeypatch.setattr(gate.machine, "keep", lambda *given: None)
+    monkeypatch.setattr(gate.caches, "keep", lambda *given: None)
     one, many = cell().proof, cell(members=8).proof
     assert gate.verdicts([many], {}) == {many: "pass"}
     assert sorted(asked) == [one, many], "each is measured once, also for a study that has both"
