@@ -274,8 +274,10 @@ def keep_programs(folder: Path | Literal["off"] | None) -> None:
     elif folder is not None:
         os.environ.update(caches_in(folder))
     elif os.access(place := programs_folder(), os.W_OK):
-        limit = {"JAX_COMPILATION_CACHE_MAX_SIZE": str(MOST_KEPT_BYTES)}
-        os.environ.update((caches_in(place) | limit) | os.environ)
+        ours = caches_in(place)
+        if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # a folder of the user's own has no limit
+            ours["JAX_COMPILATION_CACHE_MAX_SIZE"] = str(MOST_KEPT_BYTES)
+        os.environ.update(ours | os.environ)
 
 
 def caches_in(folder: Path) -> dict[str, str]:
