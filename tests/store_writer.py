@@ -16,7 +16,11 @@ LEASE_S = 600.0
 def attempt_for(lease: Lease) -> Attempt:
     """What an attempt at this slot measures, always the same."""
     values = [lease.slot.seed / 7 + call for call in range(40)]
-    record = Record({"total_s": list(values)}, {"finished": values[-1]}, {"seed": lease.slot.seed}, {})
+    marks, ledger = (
+        {"first_call": values[0], "finished": values[-1]},
+        {"iterations_per_call": 1, "seed": lease.slot.seed},
+    )
+    record = Record({"total_s": list(values)}, marks, ledger, {})
     return Attempt(lease.slot.id, lease.number, "ok", "2026-01-01T00:00:00+00:00", 1.0, record=record)
 
 

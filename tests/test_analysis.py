@@ -199,7 +199,7 @@ def test_medians_of_a_group_are_those_of_its_runs(store: Store) -> None:
 
 
 def test_an_export_and_a_report_count_the_same_runs(store: Store, tmp_path: Path) -> None:
-    runs, _ = export(store, tmp_path, "csv")
+    runs, *_ = export(store, tmp_path, "csv")
     assert len(runs.read_text().splitlines()) == 1 + len(read(store).attempts)
 
 

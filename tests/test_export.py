@@ -14,7 +14,7 @@ from test_store import CAMPAIGN, CELLS, RUN, slots_of
 
 from benchback.analysis.export import WRITERS, export, harmless
 from benchback.errors import InputError
-from benchback.measure.record import Cell
+from benchback.measure.record import Cell, Record
 from benchback.measure.store import Store, create, open_store
 from benchback.measure.verify import verify
 from benchback.training.outputs import LIST
@@ -72,13 +72,19 @@ def text(value: Any) -> str:
 
 @pytest.mark.parametrize("format", ["json", "parquet"])
 def test_runs_have_a_row_per_attempt(format: str, store: Store, tmp_path: Path) -> None:
-    runs, _ = export(store, tmp_path / "out", format)
+    runs, *_ = export(store, tmp_path / "out", format)
     first, failed, tagged = rows_of(runs)
     slot = slots_of(2)[0]
     known = {"study": "smoke", "note": "a note", "cell": slot.cell, "group": CELLS[0].group, "block": 0, "attempt": 0}
     known |= {"variant": "linen/jit/phase", "algorithm": "ppo", "env": "gymnax/CartPole-v1", "num_envs": 4}
     known |= {"seed": 1000, "outcome": "ok", "tags": "", "duration_s": 1.0, "timing": "async", "twin": False}
-    known |= {"noise_steal": 0.5, "memory_peak": 7.0, "ledger": '{"seed":1000}', "slot": slot.id, "model": None}
+    known |= {
+        "noise_steal": 0.5,
+        "memory_peak": 7.0,
+        "ledger": '{"iterations_per_call":1,"seed":1000}',
+        "slot": slot.id,
+        "model": "small",
+    }
     assert {name: first[name] for name in known} == known
     assert first["mark_finished_s"] == pytest.approx(1000 / 7 + 39)
     assert (failed["outcome"], failed["mark_finished_s"], failed["noise_steal"]) == ("timeout", None, None)
@@ -87,7 +93,7 @@ def test_runs_have_a_row_per_attempt(format: str, store: Store, tmp_path: Path) 
 
 @pytest.mark.parametrize("format", ["json", "parquet"])
 def test_samples_have_a_row_per_value(format: str, store: Store, tmp_path: Path) -> None:
-    _, samples = export(store, tmp_path / "out", format)
+    _, samples, _ = export(store, tmp_path / "out", format)
     rows = rows_of(samples)
     assert len(rows) == 8
     assert [(row["call"], row["name"], row["value"]) for row in rows[:4]] == [
@@ -101,7 +107,7 @@ def test_samples_have_a_row_per_value(format: str, store: Store, tmp_path: Path)
     }
 
 
-@pytest.mark.parametrize("table", [0, 1])
+@pytest.mark.parametrize("table", [0, 1, 2])
 def test_all_formats_say_the_same(table: int, store: Store, tmp_path: Path) -> None:
     spelled, plain, columnar = (rows_of(export(store, tmp_path / "out", f)[table]) for f in ("csv", "json", "parquet"))
     assert plain == columnar
@@ -116,7 +122,8 @@ def hostile_store(path: Path) -> Store:
         assert lease is not None
         attempt = attempt_for(lease)
         assert attempt.record is not None
-        record = replace(attempt.record, samples={name: [1.0]}, marks={name: -1.0}, memory={name: 2.0})
+        marks = {name: -1.0, **attempt.record.marks}
+        record = Record({name: [1.0], "total_s": [1.0]}, marks, attempt.record.ledger, {name: 2.0})
         store.finish(lease, replace(attempt, detail=name, log=name, tags=(name,), record=record, noise={name: 0.0}))
         store.add_event(name, name)
         store.add_canary({name: name})
@@ -130,7 +137,7 @@ def test_hostile_names_come_back_as_they_were(tmp_path: Path) -> None:
         assert store.campaign()["note"] == HOSTILE
         assert [cell.run["env"] for cell in store.cells().values()] == names
         assert [(a.detail, a.log, a.tags) for a in store.attempts()] == [(name, name, (name,)) for name in names]
-        assert [list(a.record.samples) for a in store.attempts() if a.record] == [[name] for name in names]
+        assert [{*a.record.samples} for a in store.attempts() if a.record] == [{name, "total_s"} for name in names]
         assert [(e.kind, e.detail) for e in store.events()] == [(name, name) for name in names]
         assert store.canaries() == [{name: name} for name in names]
     assert verify(path) == []
@@ -142,7 +149,7 @@ def test_hostile_names_name_no_file(format: str, tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     with hostile_store(folder / "campaign.db") as store:
         written = export(store, folder / "out", format)
-    assert written == [folder / "out" / f"runs.{format}", folder / "out" / f"samples.{format}"]
+    assert written == [folder / "out" / f"{name}.{format}" for name in ("runs", "samples", "ratios")]
     files = {path for path in tmp_path.rglob("*") if path.is_file()}
     assert files == {folder / "campaign.db", folder / "out" / LIST, *written}
     names = [name.encode(errors="backslashreplace").decode() for name in HOSTILE.values()]
@@ -176,7 +183,7 @@ def is_number(value: str) -> bool:
 
 def test_numbers_stay_numbers(tmp_path: Path) -> None:
     with hostile_store(tmp_path / "campaign.db") as store:
-        runs, _ = export(store, tmp_path / "out", "csv")
+        runs, *_ = export(store, tmp_path / "out", "csv")
     assert rows_of(runs)[0]["mark_../../x_s"] == "-1.0"
     assert harmless("-1.0") == "'-1.0"
 
@@ -186,7 +193,7 @@ def test_an_export_replaces_its_own_folder_and_no_other(store: Store, tmp_path: 
     precious.write_text("keep")
     export(store, out, "json")
     export(store, out, "csv")
-    assert {path.name for path in out.iterdir()} == {"runs.csv", "samples.csv", LIST}
+    assert {path.name for path in out.iterdir()} == {"runs.csv", "samples.csv", "ratios.csv", LIST}
     (out / "link.csv").symlink_to(precious)
     with pytest.raises(InputError, match=r"holds link\.csv, which benchback export did not write"):
         export(store, out, "parquet")
@@ -197,7 +204,7 @@ def test_an_export_replaces_its_own_folder_and_no_other(store: Store, tmp_path: 
 @pytest.mark.parametrize("format", WRITERS)
 def test_an_empty_campaign_gives_empty_tables(format: str, tmp_path: Path) -> None:
     with create(tmp_path / "campaign.db", CAMPAIGN, CELLS, []) as store:
-        assert [rows_of(path) for path in export(store, tmp_path / "out", format)] == [[], []]
+        assert [rows_of(path) for path in export(store, tmp_path / "out", format)] == [[], [], []]
 
 
 def test_batches_make_one_table(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -160,7 +160,7 @@ def test_prose_obeys_the_choice_of_a_model(source: Source) -> None:
 
 
 def test_the_export_gives_the_same_ratio(store: Store, tmp_path: Path) -> None:
-    runs, samples = export(store, tmp_path, "csv")
+    runs, samples, _ = export(store, tmp_path, "csv")
     with runs.open(newline="") as file:
         variant = {row["slot"]: row["variant"] for row in csv.DictReader(file)}
     seconds: dict[str, list[float]] = {}

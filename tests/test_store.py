@@ -32,6 +32,11 @@ WRITER = Path(__file__).with_name("store_writer.py")
 CAMPAIGN = {"study": {"name": "smoke"}, "note": "a note", "order": "protocol", "fingerprint": {"cpu": "x"}}
 RUN = {
     "algorithm": "ppo",
+    "dtype": "float32",
+    "hidden_sizes": [],
+    "model": "small",
+    "num_steps": 8,
+    "num_iterations": 5,
     "env": "gymnax/CartPole-v1",
     "mode": "jit",
     "unit": "phase",

@@ -107,13 +107,13 @@ def rows_of(parity: Mapping[str, str], groups: Sequence[Group], metric: str, ref
         rival = original(cell).variant if cell.twin else reference
         if name == rival:
             continue
-        pairs = [(group, group.cell(name), group.cell(rival)) for group in groups]
-        both = [(group, mine, theirs) for group, mine, theirs in pairs if mine and theirs]
+        cells = [(group, group.cell(name), group.cell(rival)) for group in groups]
+        both = [(group, mine, theirs) for group, mine, theirs in cells if mine and theirs]
         if both:
-            rows = {
-                group.title: stats.compare(group.title, *_paired(group, mine, theirs, metric, parity))
-                for group, mine, theirs in both
-            }
+            rows = {}
+            for group, mine, theirs in both:
+                pairs = paired(group, mine, theirs, metric, parity).values()
+                rows[group.title] = stats.compare(group.title, [a for a, _ in pairs], [b for _, b in pairs])
             found.append(Rows(both[0][1], both[0][2], rows))
     return found
 
@@ -158,18 +158,17 @@ def _unlike(overall: Comparison) -> Comparison:
     return Comparison(overall.name, overall.n, **kept)
 
 
-def _paired(
+def paired(
     group: Group, mine: Cell, theirs: Cell, metric: str, parity: Mapping[str, str]
-) -> tuple[list[Measured], list[Measured]]:
+) -> dict[int, tuple[Measured, Measured]]:
     """The metric of two cells in the blocks that are planned for both; a reason where they may not be compared."""
     a, b = group.outcomes[mine.id], group.outcomes[theirs.id]
     refused = unproven(mine, parity) or unproven(theirs, parity)
-    blocks = sorted(a.keys() & b.keys())
-    numerator: list[Measured] = []
-    for block in blocks:
+    found: dict[int, tuple[Measured, Measured]] = {}
+    for block in sorted(a.keys() & b.keys()):
         reason = refused or _unequal(a[block], b[block])
-        numerator.append(reason or _numerator(a[block], b[block], metric))
-    return numerator, [b[block].metrics[metric] for block in blocks]
+        found[block] = reason or _numerator(a[block], b[block], metric), b[block].metrics[metric]
+    return found
 
 
 def _numerator(mine: Outcome, theirs: Outcome, metric: str) -> Measured:

@@ -1,4 +1,5 @@
-"""A store as tables for other programs: `runs`, a row per attempt, and `samples`, a row per measured value.
+"""A store as tables for other programs: `runs`, a row per attempt, `samples`, a row per measured value, and `ratios`,
+what the claims are made of.
 
 File names never derive from what is stored, and text that a spreadsheet would take for a formula is made harmless.
 """
@@ -10,7 +11,8 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchback.analysis.reader import stored_attempts
+from benchback.analysis import ratios
+from benchback.analysis.reader import read, stored_attempts
 from benchback.errors import InputError
 from benchback.measure.record import Attempt, Cell, Slot, canonical
 from benchback.measure.store import Store
@@ -33,20 +35,24 @@ BATCH = 1 << 20
 
 
 def export(store: Store, out: Path, format: str) -> list[Path]:
-    """Write both tables as the folder `out` and return their paths; a folder of an earlier export is replaced whole."""
+    """Write the tables as the folder `out` and return their paths; a folder of an earlier export is replaced whole."""
     if format not in WRITERS:
         raise InputError(f"format={format} is unknown; choose one of {', '.join(WRITERS)}")
     check_replaceable(out, MAKER)
     runs = list(_runs(store))
-    columns, write = _columns(runs), WRITERS[format]
+    tables = {
+        "runs": (_columns(runs), runs),
+        "samples": (SAMPLE_COLUMNS, _samples(store)),
+        "ratios": (ratios.COLUMNS, _ratios(store)),
+    }
     with replacing_folder(out, MAKER) as draft:
-        write(draft / f"runs.{format}", columns, runs)
-        write(draft / f"samples.{format}", SAMPLE_COLUMNS, _samples(store))
-    return [out / f"{name}.{format}" for name in ("runs", "samples")]
+        for name, (columns, rows) in tables.items():
+            WRITERS[format](draft / f"{name}.{format}", columns, rows)
+    return [out / f"{name}.{format}" for name in tables]
 
 
 def frames(store: Store) -> tuple["polars.DataFrame", "polars.DataFrame"]:
-    """Both tables as data frames: runs and samples."""
+    """Runs and samples as data frames."""
     runs = list(_runs(store))
     return _frame(_columns(runs), runs), _frame(SAMPLE_COLUMNS, _samples(store))
 
@@ -100,6 +106,14 @@ def _samples(store: Store) -> Iterator[Row]:
         for name, values in (attempt.record.samples if attempt.record else {}).items():
             for call, value in enumerate(values):
                 yield dict(zip(SAMPLE_COLUMNS, (attempt.slot, attempt.number, call, name, value), strict=True))
+
+
+def _ratios(store: Store) -> Iterator[Row]:
+    """Of trainings: other programs are compared by what they report themselves."""
+    if {cell.kind for cell in store.cells().values()} != {"training"}:
+        return
+    for stratum in range(len(store.strata())):
+        yield from ratios.ratio_rows(read(store, stratum=stratum), stratum)
 
 
 def _flat(value: Any) -> Any:

@@ -36,7 +36,7 @@ stores
   list-runs STORE    every attempt at every run
   show STORE RUN     one run with all its samples
   verify STORE       whether a store can be believed: checksums, ledgers, seeds
-  export STORE       runs and samples as csv, json or parquet
+  export STORE       runs, samples, ratios as csv, json or parquet
   import FILE        results of benchback-rl, its tables by its own formulas
 
 other workloads

@@ -47,7 +47,7 @@ class VerifyFlags(StoreFlags):
 
 @dataclass(frozen=True)
 class ExportFlags:
-    """Write a store's runs and samples as tables."""
+    """Write a store's runs, samples and the ratios of its claims as tables."""
 
     format: Literal["csv", "json", "parquet"] = "csv"
     """Kind of file."""
