@@ -1,6 +1,7 @@
 """A real Ray cluster of two nodes on this machine, disturbed for real; stations relay processes without a framework.
 
-All but the first tests are slow: they start Ray. `BENCHBACK_KILLS` says how many random kills there are.
+All but the first tests are slow: they start Ray. `BENCHBACK_KILLS` says how many random kills there are, and
+`BENCHBACK_KILLS_SEED` when they come, so that many can be made in several goes.
 """
 
 import os
@@ -28,9 +29,10 @@ from test_campaign import table
 from benchback.cli import running
 from benchback.errors import InputError
 from benchback.measure import machine
-from benchback.measure.cluster import Place, RayStations, place_of
+from benchback.measure.cluster import RayStations
 from benchback.measure.coordinator import open_campaign, work
 from benchback.measure.driver import Gone, Joined
+from benchback.measure.nodes import Place, place_of
 from benchback.measure.store import Event, open_store
 
 DOUBLE = Path(__file__).parent / "cluster_double.py"
@@ -192,9 +194,9 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 def actors() -> list[psutil.Process]:
-    """Processes of stations."""
+    """Processes of stations, of the nodes that these tests have started."""
     found = []
-    for process in psutil.process_iter():
+    for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):
             if process.cmdline()[:1] and process.cmdline()[0].startswith("ray::Actor"):
                 found.append(process)
@@ -295,8 +297,8 @@ def test_asked_to_stop_ends_every_process_within_ten_seconds(campaign: Campaign,
 @pytest.mark.slow
 def test_random_kills_lose_nothing_and_count_nothing_twice(nodes: Any, tmp_path: Path, alone: list[Any]) -> None:
     """Small campaigns, one after another, until so many processes were killed while one of them was running."""
-    moments, left = random.Random(0), int(os.environ.get("BENCHBACK_KILLS", "8"))
-    number = 0
+    moments = random.Random(int(os.environ.get("BENCHBACK_KILLS_SEED", "0")))
+    left, number = int(os.environ.get("BENCHBACK_KILLS", "8")), 0
     while left > 0:
         number += 1
         campaign = Campaign(tmp_path / str(number), nodes.address)

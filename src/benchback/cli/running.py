@@ -91,8 +91,9 @@ def campaign(
         with coordinator.open_campaign(path, study, **options) as store:
             yield store, lambda hooks: coordinator.work(store, study, hooks)
         return
-    from benchback.measure.cluster import place_of, stations_of
+    from benchback.measure.cluster import stations_of
     from benchback.measure.driver import Driver
+    from benchback.measure.nodes import place_of
     from benchback.measure.process import Interrupted
 
     place = place_of(flags.on)
