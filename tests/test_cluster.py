@@ -33,6 +33,7 @@ from benchback.measure.cluster import RayStations
 from benchback.measure.coordinator import open_campaign, work
 from benchback.measure.driver import Gone, Joined
 from benchback.measure.nodes import Place, place_of
+from benchback.measure.station import Station, needs_of
 from benchback.measure.store import Event, open_store
 
 DOUBLE = Path(__file__).parent / "cluster_double.py"
@@ -100,6 +101,61 @@ def test_a_cluster_of_nodes_that_cannot_be_used_says_why() -> None:
     stations.refused["node b"] = "other software"
     with pytest.raises(InputError, match="no node of the cluster can be used; node b: other software"):
         stations.check_any()
+
+
+def on_gpus(monkeypatch: pytest.MonkeyPatch, *counts: int) -> dict[str, Any]:
+    """What actors of a study of GPUs are started with on nodes with so many of them; InputError if none can be used."""
+    import ray
+
+    started: dict[str, Any] = {}
+
+    class Remote:
+        def __init__(self, kind: type) -> None:
+            pass
+
+        def options(self, **options: Any) -> "Remote":
+            started[options["scheduling_strategy"].node_id] = options
+            return self
+
+        def remote(self, *given: Any) -> None:
+            return None
+
+    nodes = [
+        {
+            "NodeID": f"{i:056x}",
+            "Alive": True,
+            "NodeManagerHostname": f"host{i}",
+            "Resources": {"CPU": 4.0, "GPU": count},
+        }
+        for i, count in enumerate(counts)
+    ]
+    monkeypatch.setattr(ray, "nodes", lambda: nodes)
+    monkeypatch.setattr(ray, "remote", Remote)
+    stations = Silent(replace(STUDY, device="gpu"))
+    stations.look_for_nodes()
+    stations.check_any()
+    return started
+
+
+def test_a_station_of_a_study_of_gpus_holds_one_gpu_and_all_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = on_gpus(monkeypatch, 0, 1, 4)
+    assert [(x["num_cpus"], x["num_gpus"]) for x in started.values()] == [(4, 1), (4, 1)]
+    assert f"{0:056x}" not in started
+
+
+def test_a_cluster_without_a_gpu_refuses_a_study_of_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match=r"no node.*host0: study .* has device=gpu, and Ray knows of no GPU here"):
+        on_gpus(monkeypatch, 0)
+
+
+def test_a_station_without_a_gpu_that_answers_refuses_a_study_of_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "fingerprint", lambda: {"cpu": "some"})
+    station, needs = Station(), needs_of(replace(STUDY, device="gpu"))
+    try:
+        with pytest.raises(InputError, match="no NVIDIA GPU answers on this machine"):
+            station.fingerprint(needs)
+    finally:
+        station.close()
 
 
 def test_a_head_that_does_not_answer_any_more_ends_the_driver_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

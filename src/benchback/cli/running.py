@@ -115,8 +115,6 @@ def check_for_cluster(study: Study, flags: RunFlags) -> None:
     if flags.in_process or flags.new_stratum:
         given = "--in-process" if flags.in_process else "--new-stratum"
         raise InputError(f"{given} is for one machine; leave it out, or --on")
-    if any(cell.device == "gpu" for cell in study.cells):
-        raise InputError(f"study {study.name} has device=gpu, and stations hold processors only; use device=cpu")
 
 
 def check_runnable(study: Study) -> None:

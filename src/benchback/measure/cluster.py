@@ -7,10 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from benchback.errors import InputError
 from benchback.measure import machine
 from benchback.measure.block import BlockJob
 from benchback.measure.driver import Done, Proved
-from benchback.measure.nodes import STOP_S, Place, RayNodes, connected
+from benchback.measure.nodes import STOP_S, Held, Place, RayNodes, connected
 from benchback.measure.station import Needs, Station, Tools, needs_of
 from benchback.measure.study import Study
 
@@ -50,6 +51,13 @@ class RayStations(RayNodes[Done | Proved]):
     def needs(self) -> tuple[Any, ...]:
         """What the study needs on every machine."""
         return (needs_of(self.study),)
+
+    def gpus(self, held: Held) -> int:
+        """One for a study of GPUs, none otherwise: a station runs one block at a time, on one device."""
+        wanted = int(needs_of(self.study).gpu)
+        if held.gpus < wanted:
+            raise InputError(f"study {self.study.name} has device=gpu, and Ray knows of no GPU here; use device=cpu")
+        return wanted
 
     def answer(self, name: str, what: str, number: int, value: Any) -> Done | Proved:
         """A block, or the verdicts of programs."""
