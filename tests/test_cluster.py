@@ -188,8 +188,11 @@ def nodes() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    return on_one_machine(tmp_path_factory.mktemp("alone"))
+
+
+def on_one_machine(folder: Path) -> list[Any]:
     """The table of the same campaign on one machine."""
-    folder = tmp_path_factory.mktemp("alone")
     command = relay_double.give(folder / "runners")
     with open_campaign(folder / "alone.sqlite", STUDY) as store:
         assert work(store, STUDY, replace(HOOKS, launch=None, relay=relayed(command)))
