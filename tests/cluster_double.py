@@ -12,10 +12,11 @@ from campaign_double import HOOKS, proven, quiet, study
 from relay_double import CALL_S, COMMAND
 
 from benchback.cli.arguments import on_stop
-from benchback.measure import cluster
-from benchback.measure.cluster import Place, stations_of
+from benchback.measure import nodes
+from benchback.measure.cluster import stations_of
 from benchback.measure.coordinator import LEASE_S, open_campaign
 from benchback.measure.driver import Driver
+from benchback.measure.nodes import Place
 from benchback.measure.station import Tools
 
 STUDY = study(
@@ -37,7 +38,7 @@ def main() -> None:
     ship, lease_s = "ship" in options, [x for x in options if x != "ship"]
     stop, chosen = on_stop(), Place(address)
     lasts_s = float(lease_s[0]) if lease_s else LEASE_S
-    cluster.BEAT_S = lasts_s / 12
+    nodes.BEAT_S = lasts_s / 12
     hooks = replace(HOOKS, launch=None, asked_to_stop=stop, log=lambda line: print(line, flush=True))
     with stations_of(chosen, STUDY, ship=ship, tools=tools(Path(folder))) as stations:
         first = stations.first(stop)

@@ -1,6 +1,7 @@
 """A real Ray cluster of two nodes on this machine, disturbed for real; stations relay processes without a framework.
 
-All but the first tests are slow: they start Ray. `BENCHBACK_KILLS` says how many random kills there are.
+All but the first tests are slow: they start Ray. `BENCHBACK_KILLS` says how many random kills there are, and
+`BENCHBACK_KILLS_SEED` when they come, so that many can be made in several goes.
 """
 
 import os
@@ -28,9 +29,11 @@ from test_campaign import table
 from benchback.cli import running
 from benchback.errors import InputError
 from benchback.measure import machine
-from benchback.measure.cluster import Place, RayStations, place_of
+from benchback.measure.cluster import RayStations
 from benchback.measure.coordinator import open_campaign, work
 from benchback.measure.driver import Gone, Joined
+from benchback.measure.nodes import Place, place_of
+from benchback.measure.station import Station, needs_of
 from benchback.measure.store import Event, open_store
 
 DOUBLE = Path(__file__).parent / "cluster_double.py"
@@ -100,6 +103,61 @@ def test_a_cluster_of_nodes_that_cannot_be_used_says_why() -> None:
         stations.check_any()
 
 
+def on_gpus(monkeypatch: pytest.MonkeyPatch, *counts: int) -> dict[str, Any]:
+    """What actors of a study of GPUs are started with on nodes with so many of them; InputError if none can be used."""
+    import ray
+
+    started: dict[str, Any] = {}
+
+    class Remote:
+        def __init__(self, kind: type) -> None:
+            pass
+
+        def options(self, **options: Any) -> "Remote":
+            started[options["scheduling_strategy"].node_id] = options
+            return self
+
+        def remote(self, *given: Any) -> None:
+            return None
+
+    nodes = [
+        {
+            "NodeID": f"{i:056x}",
+            "Alive": True,
+            "NodeManagerHostname": f"host{i}",
+            "Resources": {"CPU": 4.0, "GPU": count},
+        }
+        for i, count in enumerate(counts)
+    ]
+    monkeypatch.setattr(ray, "nodes", lambda: nodes)
+    monkeypatch.setattr(ray, "remote", Remote)
+    stations = Silent(replace(STUDY, device="gpu"))
+    stations.look_for_nodes()
+    stations.check_any()
+    return started
+
+
+def test_a_station_of_a_study_of_gpus_holds_one_gpu_and_all_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = on_gpus(monkeypatch, 0, 1, 4)
+    assert [(x["num_cpus"], x["num_gpus"]) for x in started.values()] == [(4, 1), (4, 1)]
+    assert f"{0:056x}" not in started
+
+
+def test_a_cluster_without_a_gpu_refuses_a_study_of_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match=r"no node.*host0: study .* has device=gpu, and Ray knows of no GPU here"):
+        on_gpus(monkeypatch, 0)
+
+
+def test_a_station_without_a_gpu_that_answers_refuses_a_study_of_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "fingerprint", lambda: {"cpu": "some"})
+    station, needs = Station(), needs_of(replace(STUDY, device="gpu"))
+    try:
+        with pytest.raises(InputError, match="no NVIDIA GPU answers on this machine"):
+            station.fingerprint(needs)
+    finally:
+        station.close()
+
+
 def test_a_head_that_does_not_answer_any_more_ends_the_driver_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     import ray
     from ray.exceptions import RpcError
@@ -130,8 +188,11 @@ def nodes() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    return on_one_machine(tmp_path_factory.mktemp("alone"))
+
+
+def on_one_machine(folder: Path) -> list[Any]:
     """The table of the same campaign on one machine."""
-    folder = tmp_path_factory.mktemp("alone")
     command = relay_double.give(folder / "runners")
     with open_campaign(folder / "alone.sqlite", STUDY) as store:
         assert work(store, STUDY, replace(HOOKS, launch=None, relay=relayed(command)))
@@ -192,9 +253,9 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 def actors() -> list[psutil.Process]:
-    """Processes of stations."""
+    """Processes of stations, of the nodes that these tests have started."""
     found = []
-    for process in psutil.process_iter():
+    for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):
             if process.cmdline()[:1] and process.cmdline()[0].startswith("ray::Actor"):
                 found.append(process)
@@ -295,8 +356,8 @@ def test_asked_to_stop_ends_every_process_within_ten_seconds(campaign: Campaign,
 @pytest.mark.slow
 def test_random_kills_lose_nothing_and_count_nothing_twice(nodes: Any, tmp_path: Path, alone: list[Any]) -> None:
     """Small campaigns, one after another, until so many processes were killed while one of them was running."""
-    moments, left = random.Random(0), int(os.environ.get("BENCHBACK_KILLS", "8"))
-    number = 0
+    moments = random.Random(int(os.environ.get("BENCHBACK_KILLS_SEED", "0")))
+    left, number = int(os.environ.get("BENCHBACK_KILLS", "8")), 0
     while left > 0:
         number += 1
         campaign = Campaign(tmp_path / str(number), nodes.address)

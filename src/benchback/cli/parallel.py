@@ -1,4 +1,4 @@
-"""`benchback train` on several devices, and in several processes that train together."""
+"""`benchback train` and `tune` on several devices, in processes that train together, and on the nodes of a cluster."""
 
 import os
 import sys
@@ -16,6 +16,7 @@ from benchback.population.spec import Population, members_of
 if TYPE_CHECKING:
     from benchback.cli.populations import Origin
     from benchback.cli.training import TrainFlags
+    from benchback.cli.tuning import TuneFlags
 
 Trainer = Callable[..., Iterator[Any]]
 
@@ -90,6 +91,41 @@ def announcing(trainer: Trainer, joined: Joined | None) -> Iterator[Trainer]:
 
     with ending_alone(), led(trainer) as announced:
         yield announced
+
+
+@contextmanager
+def members_trainer(
+    flags: "TrainFlags", joined: Joined | None, stop: Callable[[], bool], warn: Callable[[str], None]
+) -> Iterator[tuple[Trainer, int]]:
+    """What trains members, and over how many devices of other machines it divides them."""
+    if flags.on is not None:
+        with over_nodes(flags, stop, warn) as found:
+            yield found
+        return
+    from benchback.population.training import train_members
+
+    with announcing(train_members, joined) as trainer:
+        yield trainer, 1
+
+
+@contextmanager
+def over_nodes(
+    flags: "TrainFlags | TuneFlags", stop: Callable[[], bool], warn: Callable[[str], None]
+) -> Iterator[tuple[Trainer, int]]:
+    """What trains members on the nodes of the cluster that the flags name, and how many devices these have."""
+    from benchback.measure.nodes import place_of
+    from benchback.measure.training_nodes import Setting, training_nodes
+    from benchback.population.parts import train_parts
+
+    run, place = flags.run, place_of(flags.on or "")
+    setting = Setting(run.backend, run.env, flags.threads, run.config.dtype == "float64", run.imports)
+    with training_nodes(place, setting, stop, ship=flags.ship) as nodes:
+        widths = nodes.widths()
+        told = ", ".join(f"{name} ({count} devices)" if count > 1 else name for name, count in widths.items())
+        print(f"{len(widths)} nodes: {told}", file=sys.stderr)
+        for reason in nodes.refused.values():
+            warn(f"a node is not used, {reason}")
+        yield partial(train_parts, nodes=nodes, log=warn), sum(widths.values())
 
 
 @contextmanager

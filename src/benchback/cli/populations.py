@@ -71,6 +71,8 @@ def over_processors(asked: Population, flags: TrainFlags) -> Population:
     `--devices` and `--threads` are followed; a resumed population keeps what it had. Devices of other kinds are not
     divided unasked. The CPU devices are made here, unless a module of the user has imported jax before.
     """
+    if flags.on is not None:
+        return replace(asked, devices=1)  # of this machine: nodes have theirs
     settled = "jax" in sys.modules or FORCED in os.environ.get("XLA_FLAGS", "")
     if settled or not registry.BACKENDS[flags.run.backend].populations:
         return asked
@@ -103,8 +105,8 @@ class PopulationReporter(Reporter):
 
 def run_population(flags: TrainFlags, asked: Population, origin: Origin | None, joined: "Joined | None" = None) -> int:
     """Train the population and show its progress. When interrupted, it ends after the current call."""
-    from benchback.cli.parallel import announcing
-    from benchback.population.training import train_members, train_population
+    from benchback.cli.parallel import members_trainer
+    from benchback.population.training import train_population
     from benchback.tools.track.live import tracking
 
     report = PopulationReporter(flags.run, origin.checkpoint.iteration if origin else 0, flags.json)
@@ -112,7 +114,7 @@ def run_population(flags: TrainFlags, asked: Population, origin: Origin | None, 
     with (
         report.bar,
         tracking(flags.run, flags.track, flags.online, report.warn) as track,
-        announcing(train_members, joined) as trainer,
+        members_trainer(flags, joined, interrupted, report.warn) as (trainer, width),
     ):
 
         def begin(begun: "Begun") -> None:
@@ -124,6 +126,7 @@ def run_population(flags: TrainFlags, asked: Population, origin: Origin | None, 
             flags.run,
             asked,
             trainer=trainer,
+            width=width,
             out=flags.out,
             origin=origin.stored if origin else None,
             checkpoint_every=flags.checkpoint_every,

@@ -91,8 +91,9 @@ def campaign(
         with coordinator.open_campaign(path, study, **options) as store:
             yield store, lambda hooks: coordinator.work(store, study, hooks)
         return
-    from benchback.measure.cluster import place_of, stations_of
+    from benchback.measure.cluster import stations_of
     from benchback.measure.driver import Driver
+    from benchback.measure.nodes import place_of
     from benchback.measure.process import Interrupted
 
     place = place_of(flags.on)
@@ -114,8 +115,6 @@ def check_for_cluster(study: Study, flags: RunFlags) -> None:
     if flags.in_process or flags.new_stratum:
         given = "--in-process" if flags.in_process else "--new-stratum"
         raise InputError(f"{given} is for one machine; leave it out, or --on")
-    if any(cell.device == "gpu" for cell in study.cells):
-        raise InputError(f"study {study.name} has device=gpu, and stations hold processors only; use device=cpu")
 
 
 def check_runnable(study: Study) -> None:

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 MOST_PLANNED = 20
 """Most programs of a plan that are printed."""
+ON_NODES = ("population", "optuna")
+"""Methods that a cluster can do."""
 OF_METHOD = {"eta": "halving", "every": "pbt", "sampler": "optuna"}
 """Flag -> the method that it is about."""
 
@@ -59,6 +61,7 @@ def run_search(space: Space, flags: "TuneFlags", method: Any) -> int:
     from benchback.tools.tune import page
 
     settings = settings_of(flags, method)
+    check_on(flags, method)
     if flags.confirm:
         check_count(flags.confirm)
     if method == "pbt":
@@ -66,8 +69,8 @@ def run_search(space: Space, flags: "TuneFlags", method: Any) -> int:
     out = flags.out or Path("runs") / f"tune-{space.name}-{method}"
     limit_threads(flags.threads)
     allow_precision(flags.run)
-    with showing(flags.json) as hooks:
-        search = Search(space, settings, flags.run.seed, out, hooks)
+    with showing(flags.json) as hooks, training_on(flags, hooks) as trained_by:
+        search = Search(space, settings, flags.run.seed, out, hooks, *trained_by)
         rows, past = trials(search) if method == "optuna" else programs(search, flags.json)
         lines = lines_from(rows, space.seeds)
         best = full_length(search, lines[0]["values"]) if lines[0]["score"] is not None else None
@@ -77,13 +80,42 @@ def run_search(space: Space, flags: "TuneFlags", method: Any) -> int:
     return 0
 
 
+def check_on(flags: "TuneFlags", method: str) -> None:
+    """Raise an InputError if the search is not for a cluster."""
+    if flags.on is None:
+        if flags.ship:
+            raise InputError("--ship sends code to a cluster; add --on")
+        return
+    if method not in ON_NODES:
+        raise InputError(
+            f"--on: {method} chooses between members while they are trained, in one program; use --method population"
+        )
+    if flags.devices != 1:
+        raise InputError(f"--devices {flags.devices} is about this machine; with --on a node uses all that it has")
+
+
+@contextmanager
+def training_on(flags: "TuneFlags", hooks: Hooks) -> Iterator[tuple[Any, ...]]:
+    """What trains populations on the cluster that the flags name, and over how many devices; nothing if they do not."""
+    if flags.on is None:
+        yield ()
+        return
+    from benchback.cli.parallel import over_nodes
+
+    def warn(line: str) -> None:
+        print(f"note: {line}", file=sys.stderr)
+
+    with over_nodes(flags, hooks.asked_to_stop, warn) as found:
+        yield found
+
+
 def programs(search: Search, as_json: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Rows of all points after training them as the plan says, which is printed before; and the history of members."""
     from benchback.tools.tune.programs import plan
 
     found = find_programs(search)
     check_programs(search, found)
-    planned = plan(found, search.settings.group, search.settings.devices)
+    planned = plan(found, search.settings.group, search.settings.devices, search.width)
     open_search(search)
     print_plan(search, planned, as_json)
     rows = train_programs(search, found)

@@ -81,6 +81,11 @@ class TrainFlags(Generic[Config]):
     """How many processes train together."""
     process_id: int | None = None
     """Which one this is, from 0 on; process 0 reports and writes the run folder."""
+    on: str | None = None
+    """Cluster whose nodes train the members of a population: ray://HOST:PORT, ray:auto, or ray:local=2 for two nodes on
+    this machine, to try it."""
+    ship: bool = False
+    """Send this package's code to the machines of the cluster, where other code would be refused."""
     out: Path | None = None
     """Run folder to create; by default a name under runs/ made of the run's settings, numbered if it exists."""
     checkpoint_every: int | None = None
@@ -175,6 +180,7 @@ def train(arguments: list[str]) -> int:
     keep_programs(flags.compile_cache)
     allow_precision(flags.run)
     tell_notes(flags.run.env)
+    check_on(flags, asked is not None)
     joined = parallel.join(flags)
     if asked is not None:
         asked = parallel.on_all(asked, joined) if joined else populations.over_processors(asked, flags)
@@ -183,6 +189,19 @@ def train(arguments: list[str]) -> int:
     if asked is not None:
         return populations.run_population(flags, asked, origin, joined)
     return run_training(flags, origin, joined)
+
+
+def check_on(flags: TrainFlags, members: bool) -> None:
+    """Raise an InputError if what the flags ask for is not for a cluster."""
+    if flags.on is None:
+        if flags.ship:
+            raise InputError("--ship sends code to a cluster; add --on")
+        return
+    if not members:
+        raise InputError("--on divides the members of a population over nodes; give --seeds N or --vary FIELD=A,B too")
+    for name in ("devices", "coordinator"):
+        if getattr(flags, name) is not None:
+            raise InputError(f"--{name} is about processes of your own; with --on a node uses all that it has")
 
 
 def run_training(flags: TrainFlags, origin: Any, joined: "Joined | None") -> int:

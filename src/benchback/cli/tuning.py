@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Config = TypeVar("Config")
 ONLY_RUNS = {"timeout_s": 1800.0, "new_stratum": False}
-NO_RUNS = {"confirm": 0, "group": None, "devices": 1}
+NO_RUNS = {"confirm": 0, "group": None, "devices": 1, "on": None, "ship": False}
 """Flags of one way to search only -> their usual values."""
 MOST_SHOWN = 30
 """Most points of a tuning that are printed."""
@@ -68,6 +68,11 @@ class TuneFlags(Generic[Config]):
     """Members of a population that run side by side; by default as many as the processor's cache is likely to hold."""
     devices: int = 1
     """Devices over which the members of a population are divided."""
+    on: str | None = None
+    """Cluster whose nodes train the members: ray://HOST:PORT, ray:auto, or ray:local=2 for two nodes on this machine,
+    to try it. Methods population and optuna."""
+    ship: bool = False
+    """Send this package's code to the machines of the cluster, where other code would be refused."""
     scale: float = 1.0
     """Factor on the number of iterations: a quick look."""
     config: Path | None = None
@@ -127,11 +132,11 @@ def run_each(space: Any, flags: TuneFlags) -> int:
     from benchback.measure import coordinator
     from benchback.tools.tune import result, search
 
-    if flags.confirm or flags.group or flags.devices != 1:
-        given = next(name for name, usual in NO_RUNS.items() if getattr(flags, name) != usual)
-        raise InputError(
-            f"--{given} is about populations, and this is --method runs; leave it out or change the method"
-        )
+    for name, usual in NO_RUNS.items():
+        if getattr(flags, name) != usual:
+            raise InputError(
+                f"--{name} is about populations, and this is --method runs; leave it out or change the method"
+            )
     settings_of(flags, "runs")
     stop = on_stop()
     seed = flags.run.seed

@@ -78,7 +78,7 @@ class Stations(Protocol):
         """What has happened, as soon as something has or so many seconds have passed."""
         ...
 
-    def silent_s(self, station: str) -> float:
+    def silent_s(self, station: str, /) -> float:
         """Seconds since a station gave a sign of life."""
         ...
 

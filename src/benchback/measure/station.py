@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from benchback import envs
+from benchback.errors import InputError
 from benchback.measure import canary, gate, machine
 from benchback.measure.block import BlockJob, Measured, measure
 from benchback.measure.launch import launcher
@@ -40,12 +41,14 @@ class Needs:
 
     threads: int
     envs: tuple[str, ...]
+    gpu: bool = False
 
 
 def needs_of(study: Study) -> Needs:
-    """The most threads of a cell, and the environments."""
+    """The most threads of a cell, the environments, and whether some cell runs on a GPU."""
     names = dict.fromkeys(str(cell.run["env"]) for cell in study.cells if cell.kind == "training")
-    return Needs(max(cell.threads for cell in study.cells), tuple(names))
+    gpu = any(cell.device == "gpu" for cell in study.cells)
+    return Needs(max(cell.threads for cell in study.cells), tuple(names), gpu)
 
 
 class Station:
@@ -60,11 +63,14 @@ class Station:
     def fingerprint(self, needs: "Needs | None" = None) -> dict[str, Any]:
         """Facts about the machine, as this station may use it; InputError if a study needs more."""
         self.stay()
+        found = machine.fingerprint()
         if needs is not None:
             machine.processors(needs.threads)
             for env in needs.envs:
                 envs.check_installed(env)
-        return machine.fingerprint()
+            if needs.gpu and "gpu" not in found:
+                raise InputError("the study has device=gpu, and no NVIDIA GPU answers on this machine")
+        return found
 
     def stay(self) -> None:
         """Keep this thread, and what it starts, on the station's processors."""

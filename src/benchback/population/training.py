@@ -99,12 +99,11 @@ def train_members(
     """
     iteration = checkpoint.iteration if checkpoint else 0
     training.check_rest(run, iteration)
+    group = group or group_of(run, len(members), devices)
     if in_turn(run):
-        groups = import_module("benchback.population.in_turn")
-        group = group or groups.likely_group(run, len(members))[0]
-        return groups.train_in_turn(run, members, group, checkpoint)
+        return import_module("benchback.population.in_turn").train_in_turn(run, members, group, checkpoint)
     # Processes that train together need one program, whatever the caches of each would hold.
-    group = agreed(group or likely(run, len(members), devices).group)
+    group = agreed(group)
     single, many, backend = (build or built)(run, len(members), group, devices)
     state = many.init(keys_of(single, members), hyper_of(single, members))
     if checkpoint:
@@ -134,6 +133,13 @@ def built(run: Run, size: int, group: int, devices: int = 1) -> Built:
 def in_turn(run: Run) -> bool:
     """Whether groups of members are trained one after another: no program of its backend has several agents."""
     return not registry.BACKENDS[run.backend].populations
+
+
+def group_of(run: Run, size: int, devices: int = 1) -> int:
+    """How many of `size` members run side by side if nobody says so."""
+    if in_turn(run):
+        return import_module("benchback.population.in_turn").likely_group(run, size)[0]
+    return likely(run, size, devices).group
 
 
 def likely(run: Run, size: int, devices: int = 1) -> Choice:
@@ -192,6 +198,7 @@ def train_population(
     *,
     members: Members | None = None,
     trainer: Trainer = train_members,
+    width: int = 1,
     out: Path | None = None,
     origin: Stored | None = None,
     checkpoint_every: int | None = None,
@@ -202,14 +209,14 @@ def train_population(
 ) -> Trained:
     """Train a population into a folder: a new one, or that of `origin` if its run is the same.
 
-    The members are those of `origin`, those given, or those that `asked` describes; `trainer` trains them. Summaries
-    are appended after every program call and passed to `on_rows`, checkpoints written as by `train_run`; at the end the
-    members to keep get folders. It ends early where the mean over members and the last ten iterations is what `monitor`
-    stops at. A member that diverges goes on.
+    The members are those of `origin`, those given, or those that `asked` describes; `trainer` trains them, and may
+    divide them over `width` devices by itself. Summaries are appended after every program call and passed to `on_rows`,
+    checkpoints written as by `train_run`; at the end the members to keep get folders. It ends early where the mean over
+    members and the last ten iterations is what `monitor` stops at. A member that diverges goes on.
     """
     run_dir.check_cadence(checkpoint_every)
     _check_monitor(monitor)
-    begun, training = _begin(run, asked, members, trainer, out, origin)
+    begun, training = _begin(run, asked, members, trainer, width, out, origin)
     on_begin(begun)
     place, done = begun.folder, begun.iteration
     saved, saved_s, started = done, time.perf_counter(), time.perf_counter() - begun.elapsed_s
@@ -236,6 +243,7 @@ def _begin(
     asked: Population | None,
     given: Members | None,
     trainer: Trainer,
+    width: int,
     out: Path | None,
     origin: Stored | None,
 ) -> tuple[Begun, Iterator[Progress]]:
@@ -248,11 +256,11 @@ def _begin(
     same = origin is not None and run.to_dict() == origin.checkpoint.run
     if not same:
         run_dir.check_free(fresh)
-    told = f"one program, groups of {wanted.group}"
+    told, together = f"one program, groups of {wanted.group}", -(-len(members) // width)
     if in_turn(run):
-        wanted, told = _in_turn(run, wanted, len(members))
+        wanted, told = _in_turn(run, wanted, together)
     elif wanted.group is None:
-        choice = likely(run, len(members), wanted.devices)
+        choice = likely(run, together, wanted.devices)
         # Stored: another processor might choose another group, and continue with other roundings.
         wanted, told = replace(wanted, group=choice.group), f"one program, {choice}"
     if wanted.devices > 1:

@@ -81,13 +81,13 @@ def fits(run: Run) -> bool:
     return run.framework == "jax" and run.env.partition("/")[0] not in envs.EXTERNAL
 
 
-def plan(programs: Sequence[Program], group: int | None = None, devices: int = 1) -> list[Planned]:
-    """What each program will take, told from shapes before anything is compiled."""
+def plan(programs: Sequence[Program], group: int | None = None, devices: int = 1, width: int = 1) -> list[Planned]:
+    """What each program will take, told from shapes before anything is compiled; `width` as in `Search`."""
     from benchback.population.training import likely, need
 
     found = []
     for program in programs:
         size = len(program.members)
-        beside = group or likely(program.run, size, devices).group
+        beside = group or likely(program.run, -(-size // width), devices).group
         found.append(Planned(program, beside, need(program.run, beside).total(size)))
     return found

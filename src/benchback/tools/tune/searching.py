@@ -70,6 +70,10 @@ class Search:
     seed: int
     out: Path
     hooks: Hooks = field(default_factory=Hooks)
+    trainer: Callable[..., Any] | None = None
+    """Trains members in place of this machine."""
+    width: int = 1
+    """Devices over which it divides them."""
 
     @property
     def seeds(self) -> range:
@@ -137,6 +141,7 @@ def train_program(search: Search, program: Program, place: Path, trainer: Callab
             asked if origin is None else None,
             members=program.members,
             trainer=trainer,
+            width=search.width,
             out=place,
             origin=origin,
             on_rows=search.hooks.rows,
@@ -160,7 +165,7 @@ def trainer_of(search: Search, program: Program) -> Callable[..., Any]:
             return partial(train_halving, rungs=rungs_of(program, search.settings), seeds=program.seeds)
         case "pbt":
             return partial(train_evolving, evolution=evolution_of(search, program))
-    return train_members
+    return search.trainer or train_members
 
 
 def check_programs(search: Search, programs: Sequence[Program]) -> None:

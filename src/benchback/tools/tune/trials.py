@@ -39,7 +39,7 @@ def train_trials(search: Search, told: Callable[[int, Row], None] = lambda numbe
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(direction="maximize", sampler=_sampler(search.settings.sampler, search.seed))
-    trainer = partial(train_members, build=lru_cache(PROGRAMS)(built))
+    trainer = search.trainer or partial(train_members, build=lru_cache(PROGRAMS)(built))
     rows = []
     for number in range(search.space.points):
         trial = study.ask()
