@@ -1,4 +1,4 @@
-"""Many agents in one program, against PureJaxRL's way under vmap: the same work, in one process, in turns.
+"""Many agents in one program, against PureJaxRL's way and rejax under vmap: the same work, in turns.
 
     NPROC=1 python benchmarks/population.py [--algorithm ppo] [--members 1 32 256 1024] [--rounds 7] [--groups 8]
 
@@ -7,12 +7,16 @@ published one: CartPole, 10 environments, a minibatch of 128 for each of their s
 learns from step 1,000 on, so that all timed steps do. Every round runs each side once, in an order drawn anew; ratios
 are within a round, above 1 where ours is faster. Theirs are the baselines `measure/peers/programs/purejax_style.py`
 and `purejax_dqn.py`, vmapped over seeds and initialised one after another, because the wide batched QR of a vmapped
-initialisation can stop XLA's threads. One thread each: set NPROC=1 before starting.
+initialisation can stop XLA's threads. rejax, if `benchback peers` has made its virtual environment, is a resident
+process that waits while others have their turn: its own `train_iteration`, vmapped in the same way. One thread each:
+set NPROC=1 before starting.
 """
 
 import argparse
+import json
 import random
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -26,6 +30,7 @@ import jax
 import benchback
 from benchback import envs, registry
 from benchback.agent import Gradients, start
+from benchback.measure.caches import cache_folder
 from benchback.measure.peers.work import WORKLOADS
 from benchback.population.members import execute
 
@@ -34,6 +39,8 @@ ENV = f"gymnax/{WORK.env}"
 CONFIGS = {"ppo": WORK.config, "dqn": registry.config("dqn")(learning_starts=1_000)}
 BACKEND = "purejax"
 REFERENCE = "PureJaxRL's way, vmap"
+PROGRAMS = Path(benchback.__file__).parent / "measure" / "peers" / "programs"
+REJAX = cache_folder("peers") / "rejax" / "bin" / "python"
 CALL_STEPS = 2**18
 """Steps of all agents in one program call, about, unless `--steps` says."""
 
@@ -69,6 +76,38 @@ def compiled(function: Callable[[Any], Any], state: Any) -> Side:
     return side
 
 
+class Rejax:
+    """A process of rejax's virtual environment that runs its program when asked to."""
+
+    def __init__(self, algorithm: str, size: int, iterations: int) -> None:
+        config = CONFIGS[algorithm]
+        # Enough calls before the first that counts for a replay to be filled as far as learning needs it.
+        warm = 1 + getattr(config, "learning_starts", 0) // (config.batch_size * iterations)
+        work = WORK.to_dict() | asdict(config) | {"algorithm": algorithm, "hidden_sizes": config.hidden}
+        work["num_iterations"] = 10_000
+        given = {"work": work, "size": size, "iterations": iterations, "warm": warm, "programs": str(PROGRAMS)}
+        self.process = subprocess.Popen(
+            [REJAX, Path(__file__).with_name("population_rejax.py"), json.dumps(given)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        ready = self.read()
+        self.compile_s, self.bytes, self.seconds = ready["compile_s"], ready["bytes"], list[float]()
+
+    def read(self) -> Any:
+        """Its next answer."""
+        assert self.process.stdout is not None
+        return json.loads(self.process.stdout.readline() or "{}")
+
+    def call(self) -> None:
+        """Run its program once."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+        self.seconds.append(self.read())
+
+
 def single(algorithm: str, gradients: Gradients) -> tuple[Any, Any]:
     """The agent as populations train it, and its backend."""
     make, backend = registry.load(algorithm, BACKEND, gradients)
@@ -86,7 +125,7 @@ def ours(algorithm: str, size: int, group: int, iterations: int, gradients: Grad
 
 def theirs(algorithm: str, size: int, iterations: int) -> Side:
     """`size` seeds under one vmap."""
-    sys.path.insert(0, str(Path(benchback.__file__).parent / "measure" / "peers" / "programs"))
+    sys.path.insert(0, str(PROGRAMS))
     import purejax_dqn
     import purejax_style  # pyright: ignore[reportMissingImports]
 
@@ -102,7 +141,9 @@ def table(algorithm: str, size: int, groups: list[int], rounds: int, call_steps:
     """Print the rows of one population size."""
     batch_size = CONFIGS[algorithm].batch_size
     iterations = max(2, call_steps // (size * batch_size))
-    sides = {REFERENCE: theirs(algorithm, size, iterations)}
+    sides: dict[str, Side | Rejax] = {REFERENCE: theirs(algorithm, size, iterations)}
+    if REJAX.exists():
+        sides["rejax, vmap"] = Rejax(algorithm, size, iterations)
     for group in sorted({min(group, size) for group in groups}):
         for gradients in get_args(Gradients):
             name = f"ours, groups of {group}, {gradients}"
@@ -120,6 +161,10 @@ def table(algorithm: str, size: int, groups: list[int], rounds: int, call_steps:
             f"{side.bytes / size / 1e3:.0f} kB | {side.compile_s:.1f} s |",
             flush=True,
         )
+    for side in sides.values():
+        if isinstance(side, Rejax):
+            side.process.kill()
+            side.process.wait()
 
 
 def main() -> None:

@@ -78,6 +78,34 @@ def test_agents_that_cannot_be_one_program_are_refused(fixed: dict[str, Any], me
         study(**fixed)
 
 
+GRID = {"learning_rate": "1e-3,1e-2"}
+
+
+@pytest.mark.parametrize(
+    ("fixed", "message"),
+    [
+        ({"members": 5, "vary": GRID}, "5 members do not divide among the 2 points of the grid; use 8, say"),
+        ({"members": 1, "vary": GRID}, "vary=.* is about several agents; give members"),
+        ({"vary": {"num_envs": "2,4"}}, "num_envs: it is part of the program, the same for all members"),
+        ({"vary": {"learning_rat": "1,2"}}, "learning_rat: not a field of a ppo run; did you mean learning_rate"),
+        ({"vary": {"clip": "0.1..0.2"}}, "clip is a range, of which a grid needs a number of values"),
+        ({"vary": "learning_rate"}, "vary='learning_rate' must be a mapping of fields to values"),
+    ],
+)
+def test_floats_that_agents_cannot_differ_in_are_refused(fixed: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        study(**fixed)
+
+
+def test_what_varies_is_part_of_the_work_and_named_only_where_it_varies() -> None:
+    plain, search = cell(members=4), replace(cell(members=4), vary=GRID)
+    assert "vary" not in plain.to_dict()
+    assert Cell.from_dict(search.to_dict()) == search
+    assert search.group != plain.group
+    assert replace(search, vary={}).id == plain.id
+    assert search.proof == plain.proof, "floats are data of the same program"
+
+
 def test_one_agent_is_possible_everywhere() -> None:
     for backend in registry.BACKENDS:
         assert study(backend=backend, members=1).cells[0].members == 1
@@ -94,7 +122,8 @@ MEMBERS = 3
 
 
 def runner(folder: Path, backend: str, *, writes: bool, members: int = MEMBERS, **changes: Any) -> Runner:
-    job = Job(cell(backend, members, **changes), SEED, time.monotonic())
+    vary = changes.pop("vary", {})
+    job = Job(replace(cell(backend, members, **changes), vary=vary), SEED, time.monotonic())
     warm, most = warm_iterations([job.cell])
     return Runner(job, SharedWeights(folder / "weights.safetensors", writes), warm, most)
 
@@ -114,6 +143,18 @@ def test_all_start_from_the_same_networks_and_learn_the_same(runners: dict[str, 
         first, second = (np.array(x.training.samples[name], float) for x in (one, two))
         np.testing.assert_allclose(first, second, rtol=1e-4, atol=1e-5, err_msg=name)
         assert len(set(first)) > 1, "nothing was learned: the test shows nothing"
+
+
+def test_points_of_a_search_have_their_own_floats_and_common_seeds(tmp_path: Path) -> None:
+    search = runner(tmp_path, "purejax", writes=True, members=4, vary=GRID)
+    for _ in range(2):
+        state: Any = search.training.state
+        np.testing.assert_allclose(state.hyper.learning_rate, [1e-3, 1e-3, 1e-2, 1e-2])
+        search.begin_again()
+    keys = [search.training.agent.key(SEED)[i] for i in range(4)]
+    assert keys[0] == keys[2] != keys[1] == keys[3]
+    search.turn(2, 1, 0)
+    assert search.record().ledger["compiles_in_turns"] == 0
 
 
 def test_members_begin_with_one_network_and_go_their_own_ways(runners: dict[str, Runner]) -> None:
@@ -163,7 +204,16 @@ def test_the_study_compares_backends_at_equal_numbers_of_agents_and_one_agent_in
         groups.setdefault(each.group, []).append(each)
     sizes = {cells[0].members: sorted(x.run["backend"] for x in cells) for cells in groups.values()}
     family = sorted(name for name, spec in registry.BACKENDS.items() if spec.family == "jax")
-    assert sizes == {1: sorted(registry.BACKENDS)} | dict.fromkeys((4, 16, 64, 256, 1024, 4096), family)
+    assert sizes == {1: sorted(registry.BACKENDS)} | dict.fromkeys((8, 64, 512, 4096), family)
+
+
+def test_the_study_of_searches_has_one_program_for_all_points_and_the_same_training_alone() -> None:
+    work = {"one training": sorted(registry.BACKENDS), "a search": sorted(set(registry.BACKENDS) - {"pytorch"})}
+    found = load("search")
+    assert {x: sorted(e.cell.run["backend"] for e in found.entries if e.label == x) for x in work} == work
+    search = [e.cell for e in found.entries if e.label == "a search"]
+    assert {x.members for x in search} == {64}
+    assert {replace(x, members=1, vary={}).id for x in search} < {x.id for x in found.cells}
 
 
 def test_what_is_wanted_last_is_scheduled_last_and_counted_only_if_it_fits() -> None:

@@ -27,6 +27,7 @@ from benchback.population import memory
 from benchback.population.folder import CurveWriter, PopulationDir
 from benchback.population.spec import Members, Population, kept, members_of, parse_vary
 from benchback.population.summary import summarise
+from benchback.population.thinning import POINTS, likely_thin
 from benchback.population.training import Trained, train_members, train_population
 from benchback.training import advance, checkpoint, run_dir, train
 from benchback.training.run import Run, build
@@ -249,6 +250,51 @@ def test_memory_does_not_grow_with_the_number_of_iterations(tmp_path: Path) -> N
     assert max(seen[80:]) - max(seen[20:40]) < 20e6
 
 
+def test_curves_are_thinned_to_what_a_screen_can_show() -> None:
+    assert [likely_thin(n) for n in (1, POINTS, POINTS + 1, 10_000)] == [1, 1, 2, 5]
+
+
+def test_a_row_of_thinned_curves_is_the_mean_of_its_iterations(whole: Trained, tmp_path: Path) -> None:
+    run = replace(RUN, unit="chunk", chunk=2)  # a call ends within a bucket, and a bucket within a call
+    thinned = train_population(run, replace(ASKED, thin=3), out=tmp_path / "pop")
+    every, curves = curves_of(whole.folder), curves_of(thinned.folder)
+    assert curves.select("iteration", "iterations").unique().sort("iteration").rows() == [(3, 3), (4, 1)]
+    for row in curves.to_dicts():
+        within = pl.col("iteration").is_between(row["iteration"] - row["iterations"] + 1, row["iteration"])
+        rows = every.filter(within, pl.col("member") == row["member"])
+        for name in set(every.columns) - {"iteration", "member"}:
+            values = rows[name].to_numpy()
+            assert row[f"{name}_count"] == np.isfinite(values).sum()
+            assert row[name] == pytest.approx(np.mean(values[np.isfinite(values)]), rel=1e-6), name
+    member = rows_of(thinned.folder.member(thinned.best))
+    assert [row["iteration"] for row in member] == ["3", "4"]
+    assert len(rows_of(thinned.folder)) == 4, "summaries over members are of every iteration"
+
+
+def written(folder: Path, thin: int, metrics: dict[str, np.ndarray], calls: int) -> PopulationDir:
+    """Curves of metrics of shape [iterations, members], written in so many calls."""
+    place = PopulationDir(folder)
+    place.path.mkdir()
+    writer, done = CurveWriter(place, thin), 0
+    for part in np.array_split(np.arange(len(metrics["episode_return"])), calls):
+        done += len(part)
+        writer.add(done, {name: x[part] for name, x in metrics.items()})
+    writer.flush()
+    writer.end()
+    return place
+
+
+@pytest.mark.parametrize("calls", [1, 7, 40])
+def test_thinned_curves_give_the_same_scores_and_name_the_same_losses(calls: int, tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    metrics = {"episode_return": random.normal(size=(40, 3)), "policy_loss": random.normal(size=(40, 3))}
+    metrics["episode_return"][random.random((40, 3)) < 0.5] = np.nan
+    metrics["policy_loss"][17:, 1], metrics["policy_loss"][39:, 2] = np.nan, np.inf
+    every, thinned = (written(tmp_path / str(thin), thin, metrics, calls) for thin in (1, 4))
+    np.testing.assert_allclose(folders.scores(thinned, 3, 40), folders.scores(every, 3, 40))
+    assert folders.diverged(thinned, RUN) == folders.diverged(every, RUN) == {1: 18, 2: 40}
+
+
 # Stopped and resumed
 
 
@@ -266,6 +312,40 @@ def test_an_interrupted_population_resumes_to_the_same_end(whole: Trained, calls
     assert not resumed.interrupted
     check_same(resumed.folder, whole.folder)
     assert resumed.folder.member(whole.best).checkpoint.exists()
+
+
+@pytest.mark.parametrize("calls", [1, 2, 3])
+def test_a_bucket_that_a_stop_divides_is_whole_after_resuming(calls: int, tmp_path: Path) -> None:
+    asked = replace(ASKED, thin=3)
+    whole = train_population(RUN, asked, out=tmp_path / "whole")
+    train_population(RUN, asked, out=tmp_path / "pop", asked_to_stop=stopping_after(calls))
+    assert curves_of(PopulationDir(tmp_path / "pop"))["iteration"].max() == calls, "all that was trained can be read"
+    resumed = train_population(RUN, origin=folders.open_population(tmp_path / "pop"))
+    check_same(resumed.folder, whole.folder)
+    again = train_population(RUN, origin=folders.open_population(tmp_path / "pop"))
+    check_same(again.folder, whole.folder)
+    with pytest.raises(InputError, match="--thin 2: the curves have a row for each 3 iterations already"):
+        train_population(RUN, replace(asked, thin=2), origin=folders.open_population(tmp_path / "pop"))
+
+
+def test_sums_of_a_bucket_written_after_the_last_checkpoint_are_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = replace(ASKED, thin=3)
+    whole = train_population(RUN, asked, out=tmp_path / "whole")
+    save = run_dir.save
+
+    def die(*given: Any) -> None:
+        if given[1].iteration == 2:
+            raise KeyboardInterrupt  # the sums are written, the checkpoint is not
+        save(*given)
+
+    monkeypatch.setattr(run_dir, "save", die)
+    with pytest.raises(KeyboardInterrupt):
+        train_population(RUN, asked, out=tmp_path / "pop", checkpoint_every=1)
+    monkeypatch.undo()
+    resumed = train_population(RUN, origin=folders.open_population(tmp_path / "pop"))
+    check_same(resumed.folder, whole.folder)
 
 
 def test_what_a_killed_population_left_after_its_checkpoint_is_dropped(whole: Trained, tmp_path: Path) -> None:

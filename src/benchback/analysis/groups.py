@@ -73,12 +73,16 @@ def grouped(cells: Mapping[str, Cell], outcomes: Mapping[str, Mapping[int, Outco
 
 
 def work_title(cell: Cell, *, algorithm: bool = True, suite: bool = True) -> str:
-    """`ppo gymnax/CartPole-v1 small, async, 64 agents`: the work of a group, with or without algorithm and suite."""
+    """`ppo gymnax/CartPole-v1 small, async, 64 agents`: the work of a group, with or without algorithm and suite.
+
+    Floats in which the agents differ are named: `64 agents, learning_rate varied`.
+    """
     first = f"{cell.run['algorithm']} " if algorithm else ""
     env = cell.run["env"] if suite else env_of(cell)
     threads = "" if cell.threads == 1 else f", {cell.threads} threads"
     agents = "" if cell.members == 1 else f", {cell.members} agents"
-    return f"{first}{env} {model_of(cell)}, {cell.timing}{threads}{agents}"
+    varied = "".join(f", {name} varied" for name in cell.vary)
+    return f"{first}{env} {model_of(cell)}, {cell.timing}{threads}{agents}{varied}"
 
 
 def work_amount(cell: Cell) -> str:

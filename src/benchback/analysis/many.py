@@ -177,7 +177,7 @@ def works(source: Source) -> list[Work]:
     found: dict[str, dict[str, dict[int, Size]]] = {}
     for cell, runs in by_cell(source):
         if (size := _size(cell, runs)) is not None:
-            place = found.setdefault(replace(cell, members=1).group, {})
+            place = found.setdefault(replace(cell, members=1, vary={}).group, {})
             place.setdefault(cell.variant, {})[cell.members] = size
     made = []
     for variants in found.values():

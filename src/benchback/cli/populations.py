@@ -52,7 +52,9 @@ def opened(name: str) -> Origin:
 def asked_for(flags: TrainFlags, origin: Origin | None) -> Population | None:
     """The population that the flags describe or continue; None for a single agent."""
     members = [name for name in ("seeds", "vary", "population", "sampling") if getattr(flags, name) not in (None, ())]
-    choices = {name: getattr(flags, name) for name in ("keep", "group", "devices") if getattr(flags, name) is not None}
+    choices = {
+        name: getattr(flags, name) for name in ("keep", "group", "devices", "thin") if getattr(flags, name) is not None
+    }
     if origin and members:
         raise InputError(f"--{members[0]}: who is trained is settled by --resume {flags.resume}; leave one of them out")
     if origin and origin.stored:

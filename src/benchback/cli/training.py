@@ -74,6 +74,8 @@ class TrainFlags(Generic[Config]):
     """Devices, e.g. GPUs, over which the members of a population are divided evenly; by default 1, on a CPU as many as
     there are processors, or as divide the members evenly. Without --seeds or --vary, over which the environments of
     the agent are."""
+    thin: int | None = None
+    """Iterations that a row of a member's curve stands for; by default as few as leave a curve 2,000 rows."""
     coordinator: str | None = None
     """HOST:PORT of process 0, to train with the devices of several processes; or auto, as SLURM or Open MPI tell. Give
     every process the same command, but for its --process-id."""

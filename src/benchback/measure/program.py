@@ -1,16 +1,19 @@
 """The program that a worker calls: one agent, or a population of agents that start with the same networks.
 
+The agents of a population differ by their seeds, those of a search also in floats, which are data of the same program.
+
 Importing this imports no framework; building a program does.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from benchback import registry
 from benchback.agent import Agent, Backend, State, Weights
+from benchback.measure.record import Cell
 from benchback.training.run import Run
 
 
@@ -49,8 +52,9 @@ class Program:
         return {name: mean_of_members(name, np.asarray(x, float)) for name, x in metrics.items()}
 
 
-def build(agent: Agent, backend: Backend, run: Run, members: int) -> Program:
+def build(agent: Agent, backend: Backend, run: Run, cell: Cell) -> Program:
     """The agent, or so many members of it in groups that fit the processor's cache, as the run executes it."""
+    members = cell.members
     if members == 1:
         return Program(registry.execute(agent, backend, run.compile_mode, run.unit, run.length))
     from benchback.population.groups import likely_group
@@ -60,7 +64,19 @@ def build(agent: Agent, backend: Backend, run: Run, members: int) -> Program:
     group = likely_group(agent, backend, members).group
     check_memory(agent, backend, unit=run.unit, size=members, group=group)
     many = execute(agent, backend, run.compile_mode, run.unit, run.length, size=members, group=group)
-    return Program(many, members, group, view(agent, backend))
+    single = view(agent, backend)
+    return Program(varied(many, single, run, cell) if cell.vary else many, members, group, single)
+
+
+def varied(many: Agent, single: Agent, run: Run, cell: Cell) -> Agent:
+    """The population started as a search is: every point of the cell's grid with the same seeds."""
+    from benchback.population.spec import grid_of
+    from benchback.population.training import hyper_of, keys_of
+
+    def key(seed: int) -> Any:
+        return keys_of(single, grid_of(cell.vary, cell.members, replace(run, seed=seed)))
+
+    return replace(many, key=key, hyper=hyper_of(single, grid_of(cell.vary, cell.members, run)))
 
 
 def mean_of_members(metric: str, values: np.ndarray) -> np.ndarray:

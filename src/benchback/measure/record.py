@@ -46,15 +46,17 @@ class Cell:
     device: str = "cpu"
     members: int = 1
     """Agents trained in one program."""
+    vary: Mapping[str, str] = field(default_factory=dict)
+    """Float fields in which the agents differ, as a grid: field -> its values; each point has as many seeds as fit."""
     twin: bool = False
     """A second copy of a cell: the A/A pair that every campaign carries."""
     kind: Kind = "training"
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-able; a training of one agent names neither its kind nor its members, as in stores from before."""
+        """JSON-able; what stores from before had not is left out where it is as it was: kind, members, what varies."""
         # A field that stores once had: without it their cells would have other ids.
         division = "idiomatic" if self.kind == "peer" else "matched"
-        unnamed = (("kind", "training"), ("members", 1))
+        unnamed = (("kind", "training"), ("members", 1), ("vary", {}))
         return {name: x for name, x in asdict(self).items() if (name, x) not in unnamed} | {"division": division}
 
     def identity(self) -> dict[str, Any]:

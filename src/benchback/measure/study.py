@@ -26,6 +26,7 @@ from benchback.measure.study_checks import (
     check_duplicates,
     check_products,
     check_settings,
+    check_vary,
     shown,
 )
 from benchback.training.run import Run, typed
@@ -35,7 +36,7 @@ FEWEST_ITERATIONS = 3
 """Fewest iterations of a scaled run: one that compiles, and two to see that the next does not."""
 MOST_BYTES = 32 * 1024
 """Largest size of a YAML study."""
-SETTINGS = ("timing", "threads", "device", "members")
+SETTINGS = ("timing", "threads", "device", "members", "vary")
 """Fields of a cell that are not fields of its run; axes and `fixed` may set them too."""
 FOLDER = Path(__file__).parent / "studies"
 
@@ -261,6 +262,7 @@ def _entry(study: Study, index: int, label: str, row: Mapping[str, Any]) -> Entr
     try:
         check_cell(settings, row, published)
         fields = _resolved(study, row)
+        check_vary(settings.get("vary", {}), settings.get("members", 1), fields)
     except InputError as error:
         who = "/".join(str(row.get(name, "?"))[:40] for name in ("backend", "mode", "unit", "env"))
         raise InputError(f"study {study.name}, configuration {index} ({label}, {who}): {error}") from None

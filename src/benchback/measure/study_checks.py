@@ -10,6 +10,8 @@ from benchback import registry
 from benchback.envs.names import EXTERNAL
 from benchback.errors import InputError
 from benchback.measure.record import Kind, Timing
+from benchback.population.spec import grid_of
+from benchback.training.run import Run
 
 if TYPE_CHECKING:
     from benchback.measure.study import Entry, Study
@@ -63,6 +65,17 @@ def _check_members(members: Any, row: Mapping[str, Any]) -> None:
         raise InputError(
             f"members={members} need an environment inside the program, and {suite} runs in Python; use gymnax"
         )
+
+
+def check_vary(vary: Any, members: int, run: Mapping[str, Any]) -> None:
+    """Refuse floats that cannot differ between so many agents of the run."""
+    if vary == {}:
+        return
+    if not isinstance(vary, Mapping) or not all(isinstance(name, str) for name in vary):
+        raise InputError(f"vary={shown(vary)} must be a mapping of fields to values, e.g. {{clip: '0.1,0.2'}}")
+    if members == 1:
+        raise InputError(f"vary={shown(vary)} is about several agents; give members, e.g. 4 for each of its points")
+    grid_of(vary, members, Run.from_dict(dict(run)))
 
 
 def check_settings(study: "Study") -> None:

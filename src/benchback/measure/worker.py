@@ -99,7 +99,7 @@ class Training:
         self.mark("imported")
         self.env = environment(run, run.config.num_envs)
         self.mark("env_built")
-        self.program = build(make(run.config, self.env), self.backend, run, job.cell.members)
+        self.program = build(make(run.config, self.env), self.backend, run, job.cell)
         self.agent = self.program.agent
         self.mark("built")
         self.state = start(self.agent, run.seed)

@@ -1,8 +1,10 @@
 """A population on disk: a run folder whose checkpoint holds all members, with the curves of each member beside it.
 
 `population.yaml` says what was asked for and which seed and values each member has. `curves/part-*.parquet` has a row
-for each iteration and member; a part is written whole or not at all, and never spans a checkpoint, so that resuming
-drops whole parts. `members/NNNN/` are run folders of kept members. `RUN#17` names a member where a run folder is read.
+for each iteration and member, in a long training for each bucket of iterations and member; a part is written whole or
+not at all, and never spans a checkpoint, so that resuming drops whole parts. `curves/rest-*.parquet` has the sums of a
+bucket that a checkpoint divides. `members/NNNN/` are run folders of kept members. `RUN#17` names a member where a run
+folder is read.
 """
 
 import io
@@ -18,6 +20,7 @@ import yaml
 from benchback.errors import InputError
 from benchback.population.spec import Members, Population, Value
 from benchback.population.summary import RANKED_BY
+from benchback.population.thinning import COUNT, Buckets
 from benchback.training import checkpoint, run_dir
 from benchback.training.checkpoint import Checkpoint, CheckpointError, write_atomically
 from benchback.training.monitor import learning_metrics
@@ -30,6 +33,8 @@ MOST_ROWS = 2**18
 """Rows that wait in memory at most: ten megabytes."""
 SEARCH = "search/"
 """Prefix of what a search keeps of each member beside its state."""
+PLACES = ("iteration", "member", "iterations")
+"""Columns of the curves that are no metrics."""
 READ_TOGETHER = 64
 """Members whose curves are read at once: all of a large population would not fit in memory."""
 
@@ -54,11 +59,24 @@ class PopulationDir(RunDir):
         """First iteration -> the part of the curves that begins with it."""
         return {int(path.stem.removeprefix("part-")): path for path in sorted(self.curves.glob("part-*.parquet"))}
 
+    def rest(self, iteration: int) -> Path:
+        """The sums of the bucket that was open after `iteration`."""
+        return self.curves / f"rest-{iteration:08d}.parquet"
+
+    def keep_rest(self, iteration: int) -> None:
+        """Delete the sums of buckets that were open after other iterations."""
+        for path in self.curves.glob("rest-*.parquet"):
+            if path != self.rest(iteration):
+                path.unlink()
+
     def rewind(self, iteration: int) -> None:
-        """Delete rows and parts after `iteration`, and drafts of a part that was never finished."""
+        """Delete rows and parts after `iteration`, the row of a bucket it divides, and unfinished drafts."""
         super().rewind(iteration)
-        for draft in self.curves.glob(".part-*"):
+        for draft in (*self.curves.glob(".part-*"), *self.curves.glob(".rest-*")):
             draft.unlink()
+        # A bucket that is open after `iteration` has a part of its own, if any, which begins within it.
+        if self.rest(iteration).exists():
+            iteration -= iteration % _read(self.population)[0].iterations_per_row
         for first, path in self.parts().items():
             if first > iteration:
                 path.unlink()
@@ -142,21 +160,29 @@ def member_checkpoint(stacked: Checkpoint, members: Members, index: int) -> Chec
 
 
 class CurveWriter:
-    """Rows of all members, written in parts at most every few seconds."""
+    """Rows of all members, each of `thin` iterations, written in parts at most every few seconds.
 
-    def __init__(self, folder: PopulationDir):
-        self.folder, self.waiting, self.rows, self.flushed_s = folder.curves, [], 0, time.perf_counter()
-        self.folder.mkdir(exist_ok=True)
+    It goes on after `done` iterations.
+    """
+
+    def __init__(self, folder: PopulationDir, thin: int = 1, done: int = 0):
+        import polars
+
+        self.folder, self.thin, self.waiting, self.rows, self.flushed_s = folder, thin, [], 0, time.perf_counter()
+        folder.curves.mkdir(exist_ok=True)
+        self.buckets = Buckets(thin, done)
+        if folder.rest(done).exists():
+            stored = polars.read_parquet(folder.rest(done))
+            self.buckets = self.buckets.restored({name: stored[name].to_numpy() for name in stored.columns}, done)
 
     def add(self, last: int, metrics: Mapping[str, np.ndarray]) -> None:
         """Take metrics of shape [iterations, members] of which the last iteration is `last`."""
         import polars
 
-        length, size = next(iter(metrics.values())).shape
-        iteration = np.arange(last - length + 1, last + 1, dtype=np.uint32)
-        columns = {"iteration": iteration.repeat(size), "member": np.tile(np.arange(size, dtype=np.uint32), length)}
-        self.waiting.append(polars.DataFrame(columns | {name: x.ravel() for name, x in sorted(metrics.items())}))
-        self.rows += length * size
+        found = [each_iteration(last, metrics)] if self.thin == 1 else self.buckets.add(last, metrics)
+        for columns in found:
+            self.waiting.append(polars.DataFrame(columns))
+            self.rows += self.waiting[-1].height
         if self.rows >= MOST_ROWS or time.perf_counter() - self.flushed_s >= FLUSH_EVERY_S:
             self.flush()
 
@@ -165,10 +191,45 @@ class CurveWriter:
         import polars
 
         if self.waiting:
-            frame, content = polars.concat(self.waiting), io.BytesIO()
-            frame.write_parquet(content)
-            write_atomically(self.folder / f"part-{frame['iteration'][0]:08d}.parquet", content.getvalue())
+            self._write(polars.concat(self.waiting))
         self.waiting, self.rows, self.flushed_s = [], 0, time.perf_counter()
+
+    def save(self) -> None:
+        """Write what a checkpoint needs: all rows, and the sums of the open bucket; then `forget` earlier ones."""
+        import polars
+
+        self.flush()  # no part may span a checkpoint
+        if self.thin > 1 and self.buckets.open:
+            _write_parquet(self.folder.rest(self.buckets.done), polars.DataFrame(self.buckets.stored()))
+
+    def forget(self) -> None:
+        """Delete the sums that belong to earlier checkpoints."""
+        self.folder.keep_rest(self.buckets.done)
+
+    def end(self) -> None:
+        """Write the open bucket as a row of fewer iterations, in a part of its own: training may yet go on."""
+        import polars
+
+        if self.thin > 1 and (rest := self.buckets.rest()):
+            self._write(polars.DataFrame(rest))
+
+    def _write(self, frame: Any) -> None:
+        first = frame["iteration"][0] - (frame["iterations"][0] - 1 if self.thin > 1 else 0)
+        _write_parquet(self.folder.curves / f"part-{first:08d}.parquet", frame)
+
+
+def each_iteration(last: int, metrics: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Metrics of shape [iterations, members] as columns with a row for each."""
+    length, size = next(iter(metrics.values())).shape
+    iteration = np.arange(last - length + 1, last + 1, dtype=np.uint32)
+    columns = {"iteration": iteration.repeat(size), "member": np.tile(np.arange(size, dtype=np.uint32), length)}
+    return columns | {name: x.ravel() for name, x in sorted(metrics.items())}
+
+
+def _write_parquet(path: Path, frame: Any) -> None:
+    content = io.BytesIO()
+    frame.write_parquet(content)
+    write_atomically(path, content.getvalue())
 
 
 def last_tenth(iteration: int) -> int:
@@ -177,30 +238,51 @@ def last_tenth(iteration: int) -> int:
 
 
 def scores(folder: PopulationDir, size: int, iteration: int) -> np.ndarray:
-    """The mean return of each member over the last tenth of the iterations up to `iteration`; NaN where none ended."""
+    """The mean return of each member over the last tenth of the iterations up to `iteration`; NaN where none ended.
+
+    Of thinned curves the buckets that end in the last tenth count, each for the iterations in which an episode ended.
+    """
     import polars
 
     found = np.full(size, np.nan)
     if parts := list(folder.parts().values()):
-        value = polars.col(RANKED_BY).cast(polars.Float64)
-        number = polars.col("iteration")
+        value, number = polars.col(RANKED_BY).cast(polars.Float64), polars.col("iteration")
         rows = polars.scan_parquet(parts).filter(number > iteration - last_tenth(iteration), number <= iteration)
-        means = rows.filter(value.is_finite()).group_by("member").agg(value.mean()).collect()
+        rows = _with_counts(rows, [RANKED_BY]).filter(value.is_finite())
+        weight = polars.col(f"{RANKED_BY}{COUNT}").cast(polars.Float64)
+        means = rows.group_by("member").agg((value * weight).sum() / weight.sum()).collect()
         found[means["member"].to_numpy()] = means[RANKED_BY].to_numpy()
     return found
 
 
 def diverged(folder: PopulationDir, run: Run) -> dict[int, int]:
-    """Member -> the first iteration in which a metric of its learning is not finite."""
+    """Member -> the first iteration in which a metric of its learning is not finite.
+
+    In a bucket of thinned curves the finite ones are taken to come first: what is lost stays lost.
+    """
     import polars
 
     if not (parts := list(folder.parts().values())):
         return {}
-    rows = polars.scan_parquet(parts).filter(polars.col("iteration") > run.config.iterations_before_learning)
-    metrics = learning_metrics(run, rows.collect_schema().names())
-    lost = polars.any_horizontal(~polars.col(name).cast(polars.Float64).is_finite() for name in metrics)
-    found = rows.filter(lost).group_by("member").agg(polars.col("iteration").min()).sort("member").collect()
+    rows = polars.scan_parquet(parts)
+    names = [name for name in rows.collect_schema().names() if name not in PLACES and not name.endswith(COUNT)]
+    metrics = learning_metrics(run, names)
+    rows, iterations = _with_counts(rows, metrics), polars.col("iterations")
+    before, finite = polars.col("iteration") - iterations, polars.min_horizontal(f"{name}{COUNT}" for name in metrics)
+    lost = rows.filter(before >= run.config.iterations_before_learning, finite < iterations)
+    first = lost.select("member", iteration=before + finite + 1).group_by("member").agg(polars.col("iteration").min())
+    found = first.sort("member").collect()
     return dict(zip(found["member"].to_list(), found["iteration"].to_list(), strict=True))
+
+
+def _with_counts(rows: Any, metrics: Iterable[str]) -> Any:
+    """Rows with the number of iterations they stand for, and in how many of these each metric was finite."""
+    import polars
+
+    one = polars.lit(1, polars.UInt32)
+    finite = {f"{x}{COUNT}": polars.col(x).cast(polars.Float64).is_finite().cast(polars.UInt32) for x in metrics}
+    known = rows.collect_schema().names()
+    return rows.with_columns(**{name: x for name, x in ({"iterations": one} | finite).items() if name not in known})
 
 
 def keep(folder: PopulationDir, members: Members, chosen: Iterable[int]) -> None:
@@ -233,6 +315,7 @@ def _curves(folder: PopulationDir, chosen: list[int]) -> dict[int, dict[int, dic
     found: dict[int, dict[int, dict[str, Any]]] = {}
     if parts := list(folder.parts().values()):
         for row in polars.scan_parquet(parts).filter(polars.col("member").is_in(chosen)).collect().to_dicts():
-            metrics = {name: float(x) for name, x in row.items() if name not in ("iteration", "member")}
+            beside = {*PLACES, *(f"{name}{COUNT}" for name in row)}
+            metrics = {name: float(x) for name, x in row.items() if name not in beside}
             found.setdefault(row["member"], {})[row["iteration"]] = metrics
     return found

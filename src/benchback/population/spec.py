@@ -44,9 +44,17 @@ class Population:
     """Members side by side; None: as many as the processor's cache is likely to hold."""
     devices: int = 1
     """Devices over which the members are divided evenly."""
+    thin: int | None = None
+    """Iterations that a row of a member's curve stands for; None: as few as leave a curve 2,000 rows."""
 
     def __post_init__(self) -> None:
-        flags = {"seeds": "--seeds", "points": "--population", "group": "--group", "devices": "--devices"}
+        flags = {
+            "seeds": "--seeds",
+            "points": "--population",
+            "group": "--group",
+            "devices": "--devices",
+            "thin": "--thin",
+        }
         for name, flag in flags.items():
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise InputError(f"{flag} {getattr(self, name)} must be at least 1")
@@ -61,6 +69,11 @@ class Population:
             )
         if not self.vary and self.sampling is not None:
             raise InputError(f"--sampling {self.sampling} has nothing to place; give --vary FIELD=LOW..HIGH")
+
+    @property
+    def iterations_per_row(self) -> int:
+        """As `thin`; populations from before curves were thinned do not say it, and have a row for each."""
+        return self.thin or 1
 
 
 @dataclass(frozen=True)
@@ -100,6 +113,14 @@ def members_of(asked: Population, run: Run) -> Members:
     seeds = range(run.seed, run.seed + asked.seeds)
     values = {name: tuple(point[name] for point in points for _ in seeds) for name in axes}
     return Members(tuple(seeds) * len(points), values)
+
+
+def grid_of(vary: Mapping[str, str | Sequence[float | int]], size: int, run: Run) -> Members:
+    """So many members: every point of the grid, each with as many seeds as that takes."""
+    points = len(members_of(Population(vary), run))
+    if size % points:
+        raise InputError(f"{size} members do not divide among the {points} points of the grid; use {4 * points}, say")
+    return members_of(Population(vary, seeds=size // points), run)
 
 
 def kept(keep: str, size: int, best: int) -> list[int]:

@@ -1,12 +1,38 @@
 """Metrics of many members as rows: mean, spread and quartiles over the members of each iteration."""
 
 import math
+import time
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+
+from benchback.training.run_dir import RunDir
 
 QUANTILES = {"min": 0.0, "q25": 0.25, "median": 0.5, "q75": 0.75, "max": 1.0}
 RANKED_BY = "episode_return"
 """The metric by which members are compared."""
+WRITE_EVERY_S = 1.0
+"""Seconds between two additions to the file: programs may be called hundreds of times in a second."""
+
+
+class SummaryWriter:
+    """Rows of a population, appended to its metrics at most once a second."""
+
+    def __init__(self, folder: RunDir):
+        self.folder, self.waiting, self.written_s = folder, [], time.perf_counter()
+
+    def add(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Take the rows of a call."""
+        self.waiting += rows
+        if time.perf_counter() - self.written_s >= WRITE_EVERY_S:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the rows that wait."""
+        if self.waiting:
+            self.folder.append(self.waiting)
+        self.waiting, self.written_s = [], time.perf_counter()
 
 
 def summarise(metrics: dict[str, np.ndarray]) -> list[dict[str, float]]:

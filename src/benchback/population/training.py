@@ -24,7 +24,8 @@ from benchback.population.members import compile_mode, member, view
 from benchback.population.memory import Need, check_memory, memory_need
 from benchback.population.processes import agreed, gathered
 from benchback.population.spec import Members, Population, kept, members_of
-from benchback.population.summary import summarise
+from benchback.population.summary import SummaryWriter, summarise
+from benchback.population.thinning import likely_thin
 from benchback.training import run_dir
 from benchback.training.checkpoint import Checkpoint
 from benchback.training.monitor import Monitor
@@ -220,21 +221,25 @@ def train_population(
     on_begin(begun)
     place, done = begun.folder, begun.iteration
     saved, saved_s, started = done, time.perf_counter(), time.perf_counter() - begun.elapsed_s
-    curves, watch = CurveWriter(place), run_dir.watch_over(run, place, monitor)
+    curves = CurveWriter(place, begun.asked.iterations_per_row, done)
+    summaries, watch = SummaryWriter(place), run_dir.watch_over(run, place, monitor)
     for progress in training:
         rows = run_dir.numbered(progress, run, time.perf_counter() - started)
-        place.append(rows)
+        summaries.add(rows)
         curves.add(progress.iteration, progress.metrics)
         on_rows(rows)
         watch.after(rows, progress.export)
         done = progress.iteration
         ending = asked_to_stop() or watch.reached is not None or done >= run.config.num_iterations
         if ending or run_dir.is_due(checkpoint_every, done - saved, time.perf_counter() - saved_s):
-            curves.flush()  # before the checkpoint: no part may span one
+            summaries.flush()
+            curves.save()  # before the checkpoint: no part may span one
             run_dir.save(place, progress, run)
+            curves.forget()
             saved, saved_s = done, time.perf_counter()
         if ending:
             break
+    curves.end()
     return _finish(run, begun, done, watch.reached)
 
 
@@ -263,6 +268,13 @@ def _begin(
         choice = likely(run, together, wanted.devices)
         # Stored: another processor might choose another group, and continue with other roundings.
         wanted, told = replace(wanted, group=choice.group), f"one program, {choice}"
+    if not same and wanted.thin is None:
+        wanted = replace(wanted, thin=likely_thin(run.config.num_iterations))
+    if origin is not None and same and wanted.thin != origin.asked.thin:
+        had = origin.asked.iterations_per_row
+        raise InputError(f"--thin {wanted.thin}: the curves have a row for each {had} iterations already; leave it out")
+    if wanted.iterations_per_row > 1:
+        told += f"; curves have a row for {wanted.thin} iterations"
     if wanted.devices > 1:
         told += f"; divided over {wanted.devices} {jax.default_backend().upper()} devices"
     at = origin.checkpoint if origin else None

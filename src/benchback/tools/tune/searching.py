@@ -135,7 +135,8 @@ def train_program(search: Search, program: Program, place: Path, trainer: Callab
         origin = folders.open_population(place) if (place / "checkpoint.safetensors").exists() else None
         if origin is None and place.exists():
             shutil.rmtree(place)  # stopped before its first checkpoint
-        asked = Population(seeds=program.seeds, group=search.settings.group, devices=search.settings.devices)
+        # Rungs, scores and copies are read from single iterations.
+        asked = Population(seeds=program.seeds, group=search.settings.group, devices=search.settings.devices, thin=1)
         trained = train_population(
             program.run,
             asked if origin is None else None,
