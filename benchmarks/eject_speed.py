@@ -1,26 +1,35 @@
 """Whether an ejected file is as fast as the tree: both sides resident in processes of their own, taking turns.
 
-    python benchmarks/eject_speed.py [--algorithm ppo] [--backend linen ...] [--relays 6] [--rounds 8]
-                                     [--limit 2] [--demo]
+    python benchmarks/eject_speed.py [--algorithm ppo ...] [--backend linen ...] [--relays 8] [--rounds 24]
+                                     [--limit 2] [--demo] [--store runs/eject_speed.jsonl] [--minutes 7]
 
 As in a relay of `benchback run`, exactly one process runs at a time, the order within a round alternates, the first
 call of a turn, with cold caches, is not counted, and neither is time in which a process waited for a processor that
-others had. A call is one iteration with its metrics fetched. A relay, with two fresh processes, gives one ratio: the
-median of its rounds. The interval is that of the paired t over relays. The workload is the one of the file as it is
-ejected, with --demo that of `make demo`, whose iterations are so short that what Python does around a program shows.
-Exit code 1 if for any backend the interval is not within the limit, in per cent. Run it on
-one processor: `taskset -c 0`.
+others had. A call is one iteration with its metrics fetched; a turn's time is the median of its calls. A relay, with
+two fresh processes, gives one ratio: the median of its rounds. The interval is that of the paired t over relays. The
+workload is the one of the file as it is ejected, with --demo that of `make demo`, whose iterations are so short that
+what Python does around a program shows.
+
+Every relay is kept in the store, a line of JSON with all its turns: run again, it makes only the relays that are
+missing, and with --minutes begins none that would not end in time. Relays of a file that is no longer what `eject`
+makes are not used. Backends take turns, too, relay by relay. Exit code 1 if for any pair the interval is not within
+the limit, in per cent. Run it on one processor: `taskset -c 0`.
 """
 
 import argparse
+import hashlib
 import json
 import math
 import os
 import subprocess
 import sys
-import tempfile
+import time
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from benchback import registry, stats
 from benchback.measure.clock import Tape, queueing_s, waited_s
@@ -83,7 +92,7 @@ class Side:
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
 
     def turn(self, calls: int) -> float:
-        """Seconds of a call, the mean of all but the first, without waiting for a processor."""
+        """Seconds of a call, the median of all but the first, without waiting for a processor."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         queued_s = self._queueing_s()
@@ -93,7 +102,7 @@ class Side:
             if line.startswith("turn "):
                 tape = Tape(*json.loads(line.removeprefix("turn ")))
                 waits = waited_s(tape, self._queueing_s() - queued_s)
-                return sum(total - wait for total, wait in zip(tape.total_s[1:], waits[1:], strict=True)) / (calls - 1)
+                return median(total - wait for total, wait in zip(tape.total_s[1:], waits[1:], strict=True))
         raise RuntimeError(f"a side ended with exit code {self.process.wait()}")
 
     def _queueing_s(self) -> float:
@@ -106,10 +115,39 @@ class Side:
         self.process.wait()
 
 
-def relay(run: Run, folder: Path, number: int, rounds: int) -> tuple[float, float]:
-    """Of one relay: the ejected file's time of a call over the tree's, and the tree's in seconds; medians of rounds."""
-    sides = [Side(EJECTED, str(folder), folder), Side(TREE, json.dumps(run.to_dict()), folder)]
-    seconds: list[list[float]] = [[], []]
+@dataclass(frozen=True)
+class Pair:
+    """An algorithm in a backend, with the fields that are not the defaults."""
+
+    algorithm: str
+    backend: str
+    fields: dict[str, Any]
+
+    @cached_property
+    def run(self) -> Run:
+        given = {"algorithm": self.algorithm, "backend": self.backend, "num_iterations": MANY, "seed": 0}
+        return Run.from_dict(given | self.fields)
+
+    @cached_property
+    def text(self) -> str:
+        """The ejected file."""
+        return eject(self.run, "benchback eject")
+
+    @cached_property
+    def key(self) -> str:
+        """What relays have in common that can be compared."""
+        return hashlib.sha256((json.dumps(self.run.to_dict()) + self.text).encode()).hexdigest()[:16]
+
+
+Seconds = list[list[float]]
+"""Of a call, by side (ejected, tree) and round."""
+
+
+def relay(pair: Pair, folder: Path, number: int, rounds: int) -> Seconds:
+    """Turns of two fresh processes."""
+    (folder / "ejected.py").write_text(pair.text)
+    sides = [Side(EJECTED, str(folder), folder), Side(TREE, json.dumps(pair.run.to_dict()), folder)]
+    seconds: Seconds = [[], []]
     try:
         # Who starts first alternates, too. The first turn compiles, and the second says how long a call takes.
         warm = [(sides[i].turn(3), sides[i].turn(3))[1] for i in ((0, 1) if number % 2 else (1, 0))]
@@ -120,33 +158,62 @@ def relay(run: Run, folder: Path, number: int, rounds: int) -> tuple[float, floa
     finally:
         for side in sides:
             side.end()
-    return median(ejected / tree for ejected, tree in zip(*seconds, strict=True)), median(seconds[1])
+    return seconds
+
+
+def measure(pairs: list[Pair], store: Path, relays: int, rounds: int, until_s: float) -> None:
+    """Append the relays that the store lacks, the pairs in turns, as long as another one is expected to end in time."""
+    longest_s = dict.fromkeys((pair.key for pair in pairs), 0.0)
+    for number, pair in product(range(relays), pairs):
+        begun_s = time.monotonic()
+        if number < len(stored(store, pair)) or begun_s + longest_s[pair.key] > until_s:
+            continue
+        # Beside the store, with what was compiled, until file or run change.
+        folder = store.with_suffix("") / pair.key
+        folder.mkdir(parents=True, exist_ok=True)
+        row = {"key": pair.key, "algorithm": pair.algorithm, "backend": pair.backend}
+        row |= {"seconds": relay(pair, folder, number, rounds)}
+        with store.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+        longest_s[pair.key] = max(longest_s[pair.key], time.monotonic() - begun_s)
+
+
+def stored(store: Path, pair: Pair) -> list[Seconds]:
+    """The relays of a pair, as long as neither the file nor the run has changed."""
+    rows = map(json.loads, store.read_text().splitlines()) if store.exists() else []
+    return [row["seconds"] for row in rows if row["key"] == pair.key]
+
+
+def print_row(pair: Pair, relays: list[Seconds]) -> stats.Ratio:
+    """The ratio, which is not a number without relays, the tree's time and the ratio of every relay."""
+    ratios = [median(ejected / tree for ejected, tree in zip(*seconds, strict=True)) for seconds in relays]
+    found = stats.paired_ratio(ratios, [1.0] * len(ratios))
+    tree_s = median(x for seconds in relays for x in seconds[1]) if relays else math.nan
+    shown = f"ejected / tree {found.ratio:.3f} [{found.low:.3f}, {found.high:.3f}], {1e3 * tree_s:.1f} ms an iteration"
+    print(f"{pair.algorithm} {pair.backend}: {shown}; relays", *(f"{x:.3f}" for x in ratios), flush=True)
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--algorithm", default="ppo")
+    parser.add_argument("--algorithm", nargs="+", default=["ppo"])
     parser.add_argument("--backend", nargs="+", default=list(registry.BACKENDS))
-    parser.add_argument("--relays", type=int, default=6)
-    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--relays", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=24)
     parser.add_argument("--limit", type=float, default=2.0)
     parser.add_argument("--demo", action="store_true")
+    parser.add_argument("--store", type=Path, default=Path("runs/eject_speed.jsonl"))
+    parser.add_argument("--minutes", type=float, default=math.inf)
     given = parser.parse_args()
+    until_s = time.monotonic() + 60 * given.minutes
+    pairs = [Pair(*names, DEMO if given.demo else {}) for names in product(given.algorithm, given.backend)]
+    given.store.parent.mkdir(parents=True, exist_ok=True)
+    measure(pairs, given.store, given.relays, given.rounds, until_s)
     beyond = []
-    for backend in given.backend:
-        fields = {"algorithm": given.algorithm, "backend": backend, "num_iterations": MANY, "seed": 0}
-        run = Run.from_dict(fields | (DEMO if given.demo else {}))
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
-            (folder / "ejected.py").write_text(eject(run, "benchback eject"))
-            found = [relay(run, folder, number, given.rounds) for number in range(given.relays)]
-        ratios, tree = zip(*found, strict=True)
-        ratio = stats.paired_ratio(ratios, [1.0] * len(ratios))
-        times = f"{1e3 * stats.geometric_mean(tree):.1f} ms an iteration"
-        print(f"{backend}: ejected / tree {ratio.ratio:.3f} [{ratio.low:.3f}, {ratio.high:.3f}], {times};", end=" ")
-        print("relays", *(f"{x:.3f}" for x in ratios), flush=True)
-        if not 1 - given.limit / 100 <= ratio.low <= ratio.high <= 1 + given.limit / 100:
-            beyond.append(backend)
+    for pair in pairs:
+        found = print_row(pair, stored(given.store, pair))
+        if not 1 - given.limit / 100 <= found.low <= found.high <= 1 + given.limit / 100:
+            beyond.append(f"{pair.algorithm} {pair.backend}")
     if beyond:
         sys.exit(f"not shown to be within {given.limit:g} %: {', '.join(beyond)}")
 

@@ -397,12 +397,14 @@ for verb in cli.VERBS:
         assert not end.code, (verb, end.code)
     assert "example: benchback " + cli.help.EXAMPLES[verb].split(" --")[0] in out.getvalue(), verb
     assert "options" in out.getvalue(), verb
+    wide = [x for x in out.getvalue().splitlines() if len(x) > 80 and not x.startswith(("usage: ", "example: "))]
+    assert not wide, (verb, wide)
 assert not {"jax", "torch"} & set(sys.modules), "slow imports"
 """
 
 
 def test_every_verb_has_a_help_with_an_example_and_needs_no_framework() -> None:
-    subprocess.run([sys.executable, "-c", HELP], check=True, env=os.environ | {"COLUMNS": "200"})
+    subprocess.run([sys.executable, "-c", HELP], check=True, env=os.environ | {"COLUMNS": "80"})
 
 
 def test_the_usage_names_every_verb_with_its_example() -> None:

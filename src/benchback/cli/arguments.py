@@ -4,8 +4,10 @@ import inspect
 import io
 import os
 import re
+import shutil
 import signal
 import sys
+import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import redirect_stderr, suppress
@@ -87,8 +89,14 @@ def _option(argument: str) -> str:
 
 
 def description(flags: Any, verb: str) -> str:
-    """What the help of a verb says before its options."""
-    return f"{inspect.getdoc(get_origin(flags) or flags)}\n\nexample: {example(verb)}"
+    """What the help of a verb says before its options, wrapped: tyro prints it as it is.
+
+    Of lines that begin with a letter tyro makes one.
+    """
+    paragraphs = (inspect.getdoc(get_origin(flags) or flags) or "").split("\n\n")
+    width = shutil.get_terminal_size().columns
+    wrapped = [textwrap.fill(" ".join(x.split()), width, subsequent_indent="  ") for x in paragraphs]
+    return "\n\n".join([*wrapped, f"example: {example(verb)}"])
 
 
 def numbers() -> Any:

@@ -4,11 +4,9 @@ The sources are linked (`link.py`), reduced to what the choice needs (`specialis
 one reads them (`layout.py`). Nothing is a template: what changes in a source changes in the file.
 """
 
-import shutil
 import subprocess
 import sys
 from importlib.metadata import version
-from pathlib import Path
 
 from benchback import __version__, registry
 from benchback.tools.eject import layout
@@ -59,12 +57,9 @@ Runs with {versions}.
 
 
 def formatted(text: str) -> str:
-    """The text as ruff formats it; unchanged where there is no ruff."""
-    ruff = shutil.which("ruff") or shutil.which("ruff", path=str(Path(sys.executable).parent))
-    if ruff is None:
-        return text
+    """The text as ruff formats it."""
     options = ["format", "--isolated", "--line-length", str(LINE_LENGTH), "--target-version", "py311", "-"]
-    done = subprocess.run([ruff, *options], input=text, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-m", "ruff", *options], input=text, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"the ejected text is no Python: {done.stderr}\n{text}")
     return done.stdout
