@@ -276,9 +276,10 @@ def test_figures_that_are_no_speed_are_refused(field: str, value: Any) -> None:
 
 
 def test_all_sides_are_told_the_same_work() -> None:
-    cells = study_for(workloads=["A"]).cells
-    assert len(cells) == sum(side.does(WORK) for side in SIDES.values())
-    assert all(told(cell, 3) == WORK.to_dict() | {"seed": 3} for cell in cells)
+    for work in WORKLOADS.values():
+        cells = study_for(workloads=[work.name]).cells
+        assert len(cells) == sum(side.does(work) for side in SIDES.values())
+        assert all(told(cell, 3) == work.to_dict() | {"seed": 3} for cell in cells)
     assert all(program_of(side).exists() for side in SIDES.values())
 
 
@@ -368,7 +369,7 @@ def test_each_sides_words_name_the_same_work(name: str, workload: str, monkeypat
     side, work = SIDES[name], WORKLOADS[workload].to_dict() | {"seed": 0}
     module = program(side.program.removesuffix(".py"), monkeypatch)
     config = CONFIGS[name](module, SimpleNamespace(**work))
-    many = {"members": work["members"]} if side.own and "members" in work else {}
+    many = {"agents": work["agents"]} if side.own and "agents" in work else {}
     assert differences(work, config | many, side.differs) == {}
 
 
@@ -415,7 +416,7 @@ def test_products_of_a_gradient_step_by_hand() -> None:
     assert found["flops"] == sum(2 * m * k * n for _, m, k, n in expected)
 
 
-@pytest.mark.parametrize("work", [w for w in WORKLOADS.values() if w.members == 1], ids=lambda work: work.name)
+@pytest.mark.parametrize("work", [w for w in WORKLOADS.values() if w.agents == 1], ids=lambda work: work.name)
 def test_products_are_those_of_the_ledger(work: Workload) -> None:
     sizes = dict(layers(work.config, work.task.observation_size, work.task.action_size))
     if memory := sizes.pop("memory", None):
@@ -448,8 +449,8 @@ def test_shares_of_a_run_by_hand() -> None:
     row = {"env_steps": 320, "steady_s": 1.0, "config": config, "env_step_s": 0.005} | machine
     expected = {"flops_per_s": 6e7, "products": 0.3, "bandwidth": 0.2, "env": 0.4, "limit": 0.7}
     assert shares(row) == pytest.approx(expected)
-    many = row | {"env_steps": 640, "config": config | {"members": 2}}
-    assert shares(many) == pytest.approx(expected), "the same iterations, of two members each"
+    many = row | {"env_steps": 640, "config": config | {"agents": 2}}
+    assert shares(many) == pytest.approx(expected), "the same iterations, of two agents each"
     assert shares({name: row[name] for name in ("env_steps", "steady_s", "config")}) == {}
 
 
@@ -459,7 +460,7 @@ def test_the_machine_is_timed_by_what_is_asked(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(limits, "product_s", lambda rows, inputs, outputs, budget_s: rows * inputs * outputs)
     monkeypatch.setattr(limits, "copy_bytes_per_s", lambda: 5.0)
     products = [[2, 1, 2, 3], [0.5, 1, 2, 3], [1, 2, 2, 2]]
-    found = limits.of_machine({"products": products, "flops": 7, "bytes": 9, "members": 4})
+    found = limits.of_machine({"products": products, "flops": 7, "bytes": 9, "agents": 4})
     assert found["product_s"] == 4 * (2.5 * 6 + 8)
     assert found["copy_bytes_per_s"] == 5.0
 

@@ -32,7 +32,7 @@ class PeersFlags:
     """Runs of every side; 5 by default, 2 with --quick."""
     workloads: tuple[str, ...] = ()
     """PPO on A: CartPole 32 x 256, B: CartPole 4 x 128, C: Breakout-MinAtar 32 x 256; D: DQN on CartPole; E: TD3 on
-    Pendulum; F: PPO on brax's inverted pendulum, G: on HalfCheetah-v5; H: PPO with a GRU; I: 32 agents of B. All by
+    Pendulum; F: PPO on brax's reacher, G: on HalfCheetah-v5; H: PPO with a GRU; I: 32 agents of B. All by
     default."""
     sides: tuple[str, ...] = ()
     """Sides to compare; all by default."""

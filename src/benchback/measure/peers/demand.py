@@ -29,15 +29,15 @@ class Products(NamedTuple):
     outputs: int
 
 
-def demand(config: Any, observation_size: int, action_size: int, members: int = 1) -> dict[str, Any]:
-    """JSON-able: products, operations in them, and bytes of one iteration of `members` agents."""
+def demand(config: Any, observation_size: int, action_size: int, agents: int = 1) -> dict[str, Any]:
+    """JSON-able: products, operations in them, and bytes of one iteration of `agents` agents."""
     sizes = layers(config, observation_size, action_size)
     products = [*_products(config, sizes)]
     return {
         "products": [list(x) for x in products],
-        "flops": members * sum(2 * x.count * x.rows * x.inputs * x.outputs for x in products),
-        "bytes": members * _bytes(config, sizes, observation_size + action_size),
-        "members": members,
+        "flops": agents * sum(2 * x.count * x.rows * x.inputs * x.outputs for x in products),
+        "bytes": agents * _bytes(config, sizes, observation_size + action_size),
+        "agents": agents,
     }
 
 

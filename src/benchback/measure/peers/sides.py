@@ -45,7 +45,7 @@ class Side:
     def does(self, work: Workload) -> bool:
         """Whether it can do the work."""
         able = work.algorithm in self.algorithms and work.env in self.envs and work.network in self.networks
-        return able and (work.members == 1 or self.populations)
+        return able and (work.agents == 1 or self.populations)
 
 
 JAX = ("jax==0.10.2", "jaxlib==0.10.2", "flax==0.12.8", "optax==0.2.8", "numpy==2.4.6")
@@ -55,12 +55,12 @@ REJAX = Environment(
     "rejax", ((*JAX, "distrax==0.1.9", "chex==0.1.92", "gymnax==0.0.9", "six==1.17.0", *BRAX, "rejax==0.1.3"),)
 )
 TORCH = ("torch==2.13.0",)
-BASELINES3 = ("stable-baselines3==2.9.2", "gymnasium==1.4.0", MUJOCO)
+BASELINES3 = ("stable-baselines3==2.9.2", "gymnasium==1.4.0", MUJOCO, "imageio==2.38.1", "packaging==26.3")
 STABLE_BASELINES3 = Environment("stable_baselines3", (TORCH, (*BASELINES3, "sb3-contrib==2.9.2")))
 SBX = Environment("sbx", (TORCH, (*JAX, *BASELINES3, "sbx-rl==0.28.0")))
 
 TERMINAL = {"truncation": "terminal"}
-DISCRETE, BRAX_TASK, CHEETAH = ("CartPole-v1", "Breakout-MinAtar"), "inverted_pendulum", "HalfCheetah-v5"
+DISCRETE, BRAX_TASK, CHEETAH = ("CartPole-v1", "Breakout-MinAtar"), "reacher", "HalfCheetah-v5"
 OWN: dict[str, Any] = {
     "own": True,
     "algorithms": ("ppo", "dqn", "td3"),

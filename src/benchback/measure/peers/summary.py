@@ -83,8 +83,8 @@ def shares(row: dict[str, Any]) -> dict[str, float]:
     on one thread come one after the other. Rows of earlier versions have none of them.
     """
     config, found = row["config"], {}
-    members = config.get("members", 1)
-    iterations = row["env_steps"] / (members * config["num_envs"] * config["num_steps"])
+    agents = config.get("agents", 1)
+    iterations = row["env_steps"] / (agents * config["num_envs"] * config["num_steps"])
     iteration_s = row["steady_s"] / iterations
     if "product_s" in row:
         found |= {

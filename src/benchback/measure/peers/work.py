@@ -29,8 +29,8 @@ class Task(NamedTuple):
 
 CARTPOLE, BREAKOUT = Task("CartPole-v1", 4, 2), Task("Breakout-MinAtar", 400, 3)
 PENDULUM, CHEETAH = Task("Pendulum-v1", 3, 1, real=True), Task("HalfCheetah-v5", 17, 6, real=True)
-BALANCE = Task("inverted_pendulum", 4, 1, real=True)
-TASKS = {task.name: task for task in (CARTPOLE, BREAKOUT, PENDULUM, CHEETAH, BALANCE)}
+REACHER = Task("reacher", 11, 2, real=True)
+TASKS = {task.name: task for task in (CARTPOLE, BREAKOUT, PENDULUM, CHEETAH, REACHER)}
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Workload:
     task: Task
     config: Any
     """Of the algorithm."""
-    members: int = 1
+    agents: int = 1
     """Agents that are trained together."""
     quick_iterations: int = 8
     """Iterations in a quick comparison."""
@@ -65,14 +65,14 @@ class Workload:
         """Flat and JSON-able: the input of a program, without the seed."""
         flat = {name: list(x) if isinstance(x, tuple) else x for name, x in asdict(self.config).items()}
         unused = UNUSED if self.algorithm == "ppo" and self.task.real else (*UNUSED, *OF_REAL_ACTIONS)
-        many = {"members": self.members} if self.members > 1 else {}
+        many = {"agents": self.agents} if self.agents > 1 else {}
         named = {"algorithm": self.algorithm, "env": self.env}
         return named | {name: x for name, x in flat.items() if name not in unused} | many
 
     def demand(self, hidden_sizes: Sequence[int] = ()) -> dict[str, Any]:
         """What an iteration asks of the machine, see `demand`; of a side whose layers are others, with those."""
         config = replace(self.config, hidden_sizes=tuple(hidden_sizes)) if hidden_sizes else self.config
-        return demand(config, self.task.observation_size, self.task.action_size, self.members)
+        return demand(config, self.task.observation_size, self.task.action_size, self.agents)
 
     def with_iterations(self, num_iterations: int) -> "Workload":
         """The same work for another number of iterations."""
@@ -107,10 +107,10 @@ WORKLOADS = {
         Workload("C", BREAKOUT, replace(_LARGE_BATCH, num_iterations=10)),
         Workload("D", CARTPOLE, _DQN, quick_iterations=1_500),
         Workload("E", PENDULUM, _TD3, quick_iterations=1_500),
-        Workload("F", BALANCE, replace(_MANY_ENVS, num_iterations=50)),
+        Workload("F", REACHER, replace(_MANY_ENVS, num_iterations=50)),
         Workload("G", CHEETAH, replace(_CHEETAH, num_iterations=10)),
         Workload("H", CARTPOLE, replace(_RECURRENT, num_iterations=40)),
-        Workload("I", CARTPOLE, replace(_SMALL_BATCH, num_iterations=30), members=32),
+        Workload("I", CARTPOLE, replace(_SMALL_BATCH, num_iterations=30), agents=32),
     )
 }
 FIELDS_OF_CELL = ("workload", "variant")

@@ -121,7 +121,10 @@ def hidden_sizes(params: Any) -> list[int]:
 
     def widths(tree: Any) -> list[int]:
         leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
-        return [x.shape[1] for path, x in leaves if getattr(path[-1], "key", "") == "kernel"][:-1]
+        found = [x.shape[1] for path, x in leaves if getattr(path[-1], "key", "") == "kernel"]
+        # The output layer, narrower than all others; of the policy it comes first by its name.
+        found.remove(min(found))
+        return found
 
     if widths(policy) != widths(value):
         raise ValueError(f"the networks differ: {widths(policy)} and {widths(value)}")

@@ -23,7 +23,7 @@ def of_machine(demand: dict[str, Any]) -> dict[str, float]:
     return {
         "iteration_flops": demand["flops"],
         "iteration_bytes": demand["bytes"],
-        "product_s": demand["members"] * products_s(demand["products"]),
+        "product_s": demand["agents"] * products_s(demand["products"]),
         "copy_bytes_per_s": copy_bytes_per_s(),
     }
 

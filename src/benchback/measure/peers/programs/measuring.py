@@ -62,7 +62,7 @@ def time_twice(train: Callable[[int], Any], work: SimpleNamespace) -> tuple[dict
     """
     first_s, _ = clocked(lambda: train(work.seed))
     steady_s, result = clocked(lambda: train(work.seed + 1))
-    env_steps = getattr(work, "members", 1) * work.num_iterations * work.num_envs * work.num_steps
+    env_steps = getattr(work, "agents", 1) * work.num_iterations * work.num_envs * work.num_steps
     return {"env_steps": env_steps, "steady_s": steady_s, "compile_s": max(0.0, first_s - steady_s)}, result
 
 

@@ -18,8 +18,8 @@ ELSEWHERE = ("brax", "gymnasium")
 
 def measure(work: SimpleNamespace, options: dict[str, str]) -> dict[str, Any]:
     """Train with the backend, mode, unit, gradients and suite of `options` on the work."""
-    run, members = run_of(work, options), getattr(work, "members", 1)
-    agent, backend = build(run) if members == 1 else build_many(run, members)
+    run, agents = run_of(work, options), getattr(work, "agents", 1)
+    agent, backend = build(run) if agents == 1 else build_many(run, agents)
     if run.unit == "chunk":
 
         def train(seed: int) -> Any:
@@ -27,19 +27,19 @@ def measure(work: SimpleNamespace, options: dict[str, str]) -> dict[str, Any]:
             return backend.fetch(metrics)
 
         times, metrics = time_twice(train, work)
-        returns = metrics["episode_return"].reshape(members, -1)
-        episode_return = math.fsum(last_finite(list(x)) for x in returns) / members
+        returns = metrics["episode_return"].reshape(agents, -1)
+        episode_return = math.fsum(last_finite(list(x)) for x in returns) / agents
     else:
         times, episode_return = step_by_step(agent, backend, work)
-    many = {"members": members} if members > 1 else {}
+    many = {"agents": agents} if agents > 1 else {}
     found = {"episode_return": episode_return, "config": run.to_dict() | {"env": work.env} | many}
     # Of a native environment the limit is its twin's as one compiled loop, which torch has not.
     env = env_id(work.env, "gymnax" if options["suite"] == "torch" else options["suite"])
-    return times | found | {"env_alone": lambda: members * step_seconds(env, work.num_envs)}
+    return times | found | {"env_alone": lambda: agents * step_seconds(env, work.num_envs)}
 
 
-def build_many(run: Run, members: int) -> tuple[Any, Any]:
-    """All members as one program, in groups that the second-level cache holds, as `train --seeds` has them."""
+def build_many(run: Run, agents: int) -> tuple[Any, Any]:
+    """All agents as one program, in groups that the second-level cache holds, as `train --seeds` has them."""
     from benchback import registry
     from benchback.population.groups import likely_group
     from benchback.population.members import execute
@@ -47,8 +47,8 @@ def build_many(run: Run, members: int) -> tuple[Any, Any]:
 
     make, backend = registry.load(run.algorithm, run.backend, run.gradients)
     agent = make(run.config, environment(run, run.config.num_envs))
-    group = likely_group(agent, backend, members).group
-    return execute(agent, backend, run.compile_mode, run.unit, run.length, size=members, group=group), backend
+    group = likely_group(agent, backend, agents).group
+    return execute(agent, backend, run.compile_mode, run.unit, run.length, size=agents, group=group), backend
 
 
 def step_by_step(agent: Any, backend: Any, work: SimpleNamespace) -> tuple[dict[str, Any], float]:
@@ -68,7 +68,7 @@ def step_by_step(agent: Any, backend: Any, work: SimpleNamespace) -> tuple[dict[
 
 def run_of(work: SimpleNamespace, options: dict[str, str]) -> Run:
     """The work as a Run of benchback."""
-    fields = {name: x for name, x in vars(work).items() if name not in ("env", "members")}
+    fields = {name: x for name, x in vars(work).items() if name not in ("env", "agents")}
     execution = {name: x for name, x in options.items() if name != "suite"}
     env = env_id(work.env, options["suite"])
     return Run.from_dict(fields | execution | {"env": env, "chunk": work.num_iterations})

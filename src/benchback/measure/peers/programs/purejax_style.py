@@ -282,18 +282,18 @@ def make_train(work: SimpleNamespace) -> Any:
 
 def measure(work: SimpleNamespace, options: dict[str, str]) -> dict[str, Any]:
     """Train twice; the return is that of the episodes last ended in each environment."""
-    members = getattr(work, "members", 1)
+    agents = getattr(work, "agents", 1)
     train_one = make_train(work)
-    program = jax.jit(train_one if members == 1 else jax.vmap(train_one))
+    program = jax.jit(train_one if agents == 1 else jax.vmap(train_one))
 
     def train(seed: int) -> Any:
         key = jax.random.PRNGKey(seed)
-        return jax.block_until_ready(program(key if members == 1 else jax.random.split(key, members)))
+        return jax.block_until_ready(program(key if agents == 1 else jax.random.split(key, agents)))
 
     times, (_, info) = time_twice(train, work)
     episode_return = float(info["returned_episode_returns"][..., -1, -1, :].mean())
     config = {name: x for name, x in vars(work).items() if name != "seed"} | {"truncation": "terminal"}
-    alone = {"env_alone": lambda: members * LoggedEnv(work.env).alone_s(work.num_envs)}
+    alone = {"env_alone": lambda: agents * LoggedEnv(work.env).alone_s(work.num_envs)}
     return times | {"episode_return": episode_return, "config": config} | alone
 
 

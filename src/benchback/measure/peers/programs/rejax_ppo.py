@@ -17,32 +17,32 @@ def measure(work: SimpleNamespace, options: dict[str, str]) -> dict[str, Any]:
     import jax
     from rejax import PPO  # pyright: ignore[reportMissingImports]
 
-    members = getattr(work, "members", 1)
+    agents = getattr(work, "agents", 1)
     ppo = PPO.create(**arguments(work), **made_env(work.env)).replace(eval_callback=lambda ppo, state, key: 0.0)
-    program = jax.jit(many(lambda key: ppo.train(key)[0], members))
+    program = jax.jit(many(lambda key: ppo.train(key)[0], agents))
 
     def train(seed: int) -> Any:
-        return jax.block_until_ready(program(keys(seed, members)))
+        return jax.block_until_ready(program(keys(seed, agents)))
 
     times, state = time_twice(train, work)
-    returns = jax.jit(many(partial(returns_of, ppo), members))(state, keys(work.seed, members))
+    returns = jax.jit(many(partial(returns_of, ppo), agents))(state, keys(work.seed, agents))
     found = {"episode_return": float(returns.mean()), "config": canonical(ppo, work)}
-    return times | found | {"env_alone": lambda: members * alone_s(ppo, work.num_envs)}
+    return times | found | {"env_alone": lambda: agents * alone_s(ppo, work.num_envs)}
 
 
-def many(function: Any, members: int) -> Any:
+def many(function: Any, agents: int) -> Any:
     """The function of one agent, or of all under vmap."""
     import jax
 
-    return function if members == 1 else jax.vmap(function)
+    return function if agents == 1 else jax.vmap(function)
 
 
-def keys(seed: int, members: int) -> Any:
+def keys(seed: int, agents: int) -> Any:
     """A key, or one for each member."""
     import jax
 
     key = jax.random.PRNGKey(seed)
-    return key if members == 1 else jax.random.split(key, members)
+    return key if agents == 1 else jax.random.split(key, agents)
 
 
 def returns_of(learner: Any, state: Any, key: Any) -> Any:
@@ -108,7 +108,7 @@ def arguments(work: SimpleNamespace) -> dict[str, Any]:
 def canonical(ppo: Any, work: SimpleNamespace) -> dict[str, Any]:
     """The configuration rejax really uses, read back from it, as benchback's fields."""
     # What has no meaning for discrete actions or one agent is not asked for.
-    asked = {"initial_log_std": 0.0, "members": getattr(work, "members", 1)}
+    asked = {"initial_log_std": 0.0, "agents": getattr(work, "agents", 1)}
     return asked | {
         "env": work.env,
         "num_envs": ppo.num_envs,
