@@ -26,11 +26,13 @@ from benchback.measure.peers.environments import Environment, Unavailable, insta
 from benchback.measure.peers.launch import differences, parse_outcome, program_of
 from benchback.measure.peers.sides import BASELINES, PROGRAMS, Side
 from benchback.measure.peers.summary import shares
+from benchback.measure.peers.targets import FAMILIES, TARGETS, Target, reached
 from benchback.measure.peers.work import TASKS, Task, Workload, told
 from benchback.measure.results import open_trainings
 from benchback.measure.store import open_store
 from benchback.measure.verify import verify
 from benchback.measure.wire import Garbled, Reader
+from benchback.report import peers as report
 from benchback.stats import geometric_mean, paired_ratio
 
 WORK = WORKLOADS["A"]
@@ -164,6 +166,48 @@ def test_a_store_of_peers_is_reported_by_its_tables(
     found = compared(tmp_path / "peers.sqlite", ["good"], blocks=1)
     assert reporting.report([str(tmp_path / "peers.sqlite"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(summarise(found)))
+    made = (tmp_path / "peers-report" / "index.html").read_text()
+    assert "A: PPO on CartPole-v1" in made
+    assert "env steps/s" in made
+
+
+TARGET = Target("A", "JAX", "slow", 1.5)
+
+
+@pytest.mark.parametrize(
+    ("steady_s", "product_s", "verdict"), [(1.0, 0.1, "met"), (1.8, 1.7, "at the limit"), (1.8, 0.5, "not met")]
+)
+def test_a_target_is_met_by_ratio_or_at_the_limit(steady_s: float, product_s: float, verdict: str) -> None:
+    # An iteration of 32 x 256 steps each, of which products and environment take a share; the peer takes 2 s.
+    sides = {"purejax": Side("purejax", "", own=True), "slow": Side("slow", "")}
+    machine = {"iteration_flops": 1.0, "product_s": product_s, "iteration_bytes": 1.0, "copy_bytes_per_s": 1.0}
+    times = {"purejax": steady_s, "slow": 2.0}
+    rows = [
+        {"workload": "A", "error": "", "side": name, "block": 0, "peak_rss_bytes": 7, "env_step_s": 0.0}
+        | machine
+        | outcome(times[name], env_steps=32 * 256)
+        for name in sides
+    ]
+    (found,) = reached(summarise(rows, sides), [TARGET])
+    assert found.verdict == verdict
+    assert found.ratio["ratio"] == pytest.approx(2 / steady_s)
+    assert report.verdict([found]).startswith("Of 1 targets")
+
+
+def test_a_page_shows_what_failed_and_escapes_it() -> None:
+    sides = {"purejax": Side("purejax", "", own=True), "slow": Side("slow", "", note="<script>")}
+    rows = [{"workload": "A", "error": "", "side": "purejax", "block": 0, "peak_rss_bytes": 7} | outcome()]
+    rows.append({"workload": "A", "side": "slow", "block": 0, "error": "exit code 3: <b>"})
+    made = report.page(summarise(rows, sides), "provenance")
+    assert "exit code 3: &lt;b&gt;" in made
+    assert "<script>" not in made
+
+
+def test_every_target_names_sides_that_do_its_work() -> None:
+    for target in TARGETS:
+        work = WORKLOADS[target.workload]
+        assert SIDES[target.peer].does(work)
+        assert any(SIDES[side].does(work) for side in FAMILIES[target.family])
 
 
 def test_a_store_of_peers_is_not_compared_as_trainings(tmp_path: Path, side: Callable[..., Side]) -> None:

@@ -112,13 +112,13 @@ def measured(study: "Study", flags: PeersFlags | MicroFlags | ScaleFlags) -> Ite
         yield store
 
 
-def print_workload(store: "Store", as_json: bool) -> bool:
-    """Print the tables of a store of peers or single operations; False for one of trainings, which has a page."""
+def print_workload(store: "Store", out: Path, as_json: bool) -> bool:
+    """Print the tables of a store of peers or single operations, of peers with a page; False for one of trainings."""
     from benchback.measure import micro, peers
 
     kinds = {cell.kind for cell in store.cells().values()}
     if "peer" in kinds:
-        print_peers(peers.summarise(peers.rows(store)), as_json)
+        show_peers(store, peers.rows(store), out, as_json)
     elif "operations" in kinds:
         print_micro(micro.summarise(store), as_json)
     return bool(kinds & {"peer", "operations"})
@@ -132,10 +132,27 @@ def peers(arguments: list[str]) -> int:
     choice = {"quick": flags.quick, "blocks": flags.blocks, "workloads": flags.workloads, "sides": flags.sides}
     with measured(peers.study_for(**choice, threads=flags.threads), flags) as store:
         rows = peers.rows(store)
-    if flags.out:
-        write_atomically(flags.out, "".join(json.dumps(row) + "\n" for row in rows))
-    print_peers(peers.summarise(rows), flags.json)
+        if flags.out:
+            write_atomically(flags.out, "".join(json.dumps(row) + "\n" for row in rows))
+        show_peers(store, rows, report_folder(store.path), flags.json)
     return 0
+
+
+def report_folder(store: Path) -> Path:
+    """Where the report of a store is written by default: beside it."""
+    return store.with_name(f"{store.stem}-report")
+
+
+def show_peers(store: "Store", rows: list[dict[str, Any]], out: Path, as_json: bool) -> None:
+    """Write the page and print the tables."""
+    from benchback.measure import peers
+    from benchback.report import peers as report
+
+    lines = peers.summarise(rows)
+    path = report.write(store, lines, out)
+    print_peers(lines, as_json)
+    if not as_json:
+        print(f"{path} shows targets, limits and differences")
 
 
 def print_peers(lines: list[dict[str, Any]], as_json: bool) -> None:
