@@ -67,7 +67,7 @@ def page(lines: Lines, provenance: str) -> str:
 
 
 METHOD = (
-    "Every side is a process of its own, started afresh for every run; the runs of a block follow each other in a drawn "
+    "Every side is a process of its own, started afresh for every run; the runs of a block come in a drawn "
     "order, and ratios are taken within blocks, with 95 % intervals where there are at least two. One program is timed "
     "by its second execution, what Python drives after its warm-up. Products: the share of its time that all products "
     "of matrices of its networks would take in NumPy, each with its own shape. Bandwidth: the share that its bytes "
