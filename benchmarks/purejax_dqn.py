@@ -148,7 +148,8 @@ def measure(work: SimpleNamespace, options: dict[str, str]) -> dict[str, Any]:
         return jax.block_until_ready(program(jax.random.PRNGKey(seed)))
 
     times, (_, metrics) = time_twice(train, work)
-    return times | {"episode_return": float(metrics["returns"][-1]), "config": config}
+    alone = {"env_alone": lambda: LoggedEnv(work.env).alone_s(work.num_envs)}
+    return times | {"episode_return": float(metrics["returns"][-1]), "config": config} | alone
 
 
 if __name__ == "__main__":

@@ -142,7 +142,15 @@ def measure(work: SimpleNamespace, options: dict[str, str]) -> dict[str, Any]:
     last = trainer.finished[-100:]
     episode_return = sum(last) / len(last) if last else float("nan")
     config = {name: x for name, x in vars(work).items() if name != "seed"}
-    return times | {"episode_return": episode_return, "config": config | {"truncation": "terminal"}}
+    found = {"episode_return": episode_return, "config": config | {"truncation": "terminal"}}
+    return times | found | {"env_alone": lambda: alone_s(work)}
+
+
+def alone_s(work: SimpleNamespace) -> float:
+    """Seconds of a step of all environments as one compiled loop."""
+    from purejax_style import LoggedEnv  # pyright: ignore[reportMissingImports]
+
+    return LoggedEnv(work.env).alone_s(work.num_envs)
 
 
 if __name__ == "__main__":

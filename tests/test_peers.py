@@ -5,26 +5,34 @@ import math
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from campaign_double import MACHINE, quiet
 
+from benchback import envs
 from benchback.cli import reporting
 from benchback.errors import InputError
 from benchback.measure import caches, coordinator
 from benchback.measure.coordinator import Hooks, open_campaign
+from benchback.measure.flops import work_ledger
 from benchback.measure.peers import SIDES, WORKLOADS, launch, rows, study_for, summarise
+from benchback.measure.peers.demand import layers
 from benchback.measure.peers.environments import Environment, Unavailable, install, is_complete
 from benchback.measure.peers.launch import differences, parse_outcome, program_of
 from benchback.measure.peers.sides import BASELINES, PROGRAMS, Side
-from benchback.measure.peers.work import told
+from benchback.measure.peers.summary import shares
+from benchback.measure.peers.targets import FAMILIES, TARGETS, Target, reached
+from benchback.measure.peers.work import TASKS, Task, Workload, told
 from benchback.measure.results import open_trainings
 from benchback.measure.store import open_store
 from benchback.measure.verify import verify
 from benchback.measure.wire import Garbled, Reader
+from benchback.report import peers as report
 from benchback.stats import geometric_mean, paired_ratio
 
 WORK = WORKLOADS["A"]
@@ -73,8 +81,10 @@ def test_a_comparison_is_a_study_with_a_group_for_each_workload() -> None:
     assert sorted(name for _, name in groups) == sorted(WORKLOADS)
     for work in WORKLOADS.values():
         mine = [cell.variant for cell in study.cells if cell.run["workload"] == work.name]
-        assert mine == [side.name for side in SIDES.values() if side.does(work.algorithm, work.env)]
-        assert len(mine) >= 7
+        assert mine == [side.name for side in SIDES.values() if side.does(work)]
+        own = [name for name in mine if SIDES[name].own]
+        assert own, "ratios are benchback's over the others"
+        assert len(mine) >= len(own) + 2
     assert {cell.kind for cell in study.cells} == {"peer"}
     assert (study.min_blocks, study.max_blocks, study.aa) == (4, 4, False)
 
@@ -88,7 +98,7 @@ def test_quick_is_short() -> None:
     assert learning > WORKLOADS["D"].config.iterations_before_learning
 
 
-@pytest.mark.parametrize("wrong", [{"blocks": 0}, {"threads": 0}, {"workloads": ["F"]}, {"sides": ["purejaks"]}])
+@pytest.mark.parametrize("wrong", [{"blocks": 0}, {"threads": 0}, {"workloads": ["Z"]}, {"sides": ["purejaks"]}])
 def test_wrong_choices_name_the_remedy(wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=r"must be (a whole number of )?at least 1|did you mean|known: A, B, C"):
         study_for(**wrong)
@@ -110,7 +120,8 @@ HANGS = "import pathlib, sys, threading; pathlib.Path({ready!r}).touch(); thread
 
 @pytest.fixture
 def side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Side]:
-    """Adds a side whose program is `code`; an outcome that is printed is what it measured."""
+    """Adds a side whose program is `code`; an outcome that is printed is what it measured. The machine is not timed."""
+    monkeypatch.setattr(launch, "demand_of", lambda side, cell: {})
 
     def add(name: str, code: str = SENDING.format(outcome=outcome()), **fields: Any) -> Side:
         program = tmp_path / f"{name}.py"
@@ -155,6 +166,48 @@ def test_a_store_of_peers_is_reported_by_its_tables(
     found = compared(tmp_path / "peers.sqlite", ["good"], blocks=1)
     assert reporting.report([str(tmp_path / "peers.sqlite"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(summarise(found)))
+    made = (tmp_path / "peers-report" / "index.html").read_text()
+    assert "A: PPO on CartPole-v1" in made
+    assert "env steps/s" in made
+
+
+TARGET = Target("A", "JAX", "slow", 1.5)
+
+
+@pytest.mark.parametrize(
+    ("steady_s", "product_s", "verdict"), [(1.0, 0.1, "met"), (1.8, 1.7, "at the limit"), (1.8, 0.5, "not met")]
+)
+def test_a_target_is_met_by_ratio_or_at_the_limit(steady_s: float, product_s: float, verdict: str) -> None:
+    # An iteration of 32 x 256 steps each, of which products and environment take a share; the peer takes 2 s.
+    sides = {"purejax": Side("purejax", "", own=True), "slow": Side("slow", "")}
+    machine = {"iteration_flops": 1.0, "product_s": product_s, "iteration_bytes": 1.0, "copy_bytes_per_s": 1.0}
+    times = {"purejax": steady_s, "slow": 2.0}
+    rows = [
+        {"workload": "A", "error": "", "side": name, "block": 0, "peak_rss_bytes": 7, "env_step_s": 0.0}
+        | machine
+        | outcome(times[name], env_steps=32 * 256)
+        for name in sides
+    ]
+    (found,) = reached(summarise(rows, sides), [TARGET])
+    assert found.verdict == verdict
+    assert found.ratio["ratio"] == pytest.approx(2 / steady_s)
+    assert report.verdict([found]).startswith("Of 1 targets")
+
+
+def test_a_page_shows_what_failed_and_escapes_it() -> None:
+    sides = {"purejax": Side("purejax", "", own=True), "slow": Side("slow", "", note="<script>")}
+    rows = [{"workload": "A", "error": "", "side": "purejax", "block": 0, "peak_rss_bytes": 7} | outcome()]
+    rows.append({"workload": "A", "side": "slow", "block": 0, "error": "exit code 3: <b>"})
+    made = report.page(summarise(rows, sides), "provenance")
+    assert "exit code 3: &lt;b&gt;" in made
+    assert "<script>" not in made
+
+
+def test_every_target_names_sides_that_do_its_work() -> None:
+    for target in TARGETS:
+        work = WORKLOADS[target.workload]
+        assert SIDES[target.peer].does(work)
+        assert any(SIDES[side].does(work) for side in FAMILIES[target.family])
 
 
 def test_a_store_of_peers_is_not_compared_as_trainings(tmp_path: Path, side: Callable[..., Side]) -> None:
@@ -267,9 +320,10 @@ def test_figures_that_are_no_speed_are_refused(field: str, value: Any) -> None:
 
 
 def test_all_sides_are_told_the_same_work() -> None:
-    cells = study_for(workloads=["A"]).cells
-    assert len(cells) == sum("ppo" in side.algorithms for side in SIDES.values())
-    assert all(told(cell, 3) == WORK.to_dict() | {"seed": 3} for cell in cells)
+    for work in WORKLOADS.values():
+        cells = study_for(workloads=[work.name]).cells
+        assert len(cells) == sum(side.does(work) for side in SIDES.values())
+        assert all(told(cell, 3) == work.to_dict() | {"seed": 3} for cell in cells)
     assert all(program_of(side).exists() for side in SIDES.values())
 
 
@@ -277,6 +331,14 @@ def program(name: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(BASELINES))
     monkeypatch.syspath_prepend(str(PROGRAMS))
     return __import__(name)
+
+
+def brax_config(module: Any, work: SimpleNamespace) -> dict[str, Any]:
+    """What Brax's program would report of networks with the layers that were asked for."""
+    sizes = [4, *work.hidden_sizes, 1]
+    layers = {f"hidden_{i}": {"kernel": np.zeros((a, b))} for i, (a, b) in enumerate(pairwise(sizes))}
+    steps = work.num_iterations * work.num_envs * work.num_steps
+    return module.canonical(module.arguments(work), (None, layers, layers), steps, work)
 
 
 def rejax_config(module: Any, work: SimpleNamespace) -> dict[str, Any]:
@@ -292,6 +354,7 @@ def baselines_config(name: str) -> Callable[[Any, SimpleNamespace], dict[str, An
         arguments = module.arguments(work, name)
         towers = arguments["policy_kwargs"]["net_arch"]
         own = {"net_arch_pi": towers["pi"], "net_arch_vf": towers["vf"]} if name == "sbx" else {"net_arch": towers}
+        own |= {"lstm_actor": type("LSTM", (), {})()} if name == "sb3_contrib" else {}
         policy = SimpleNamespace(optimizer_kwargs={"eps": 1e-5}, **own)
         clip = arguments["clip_range"]
         steps = work.num_iterations * work.num_envs * work.num_steps
@@ -331,6 +394,8 @@ CONFIGS = {
     "rejax": rejax_config,
     "stable_baselines3": baselines_config("stable_baselines3"),
     "sbx": baselines_config("sbx"),
+    "sb3_contrib": baselines_config("sb3_contrib"),
+    "brax_ppo": brax_config,
     "rejax_dqn": rejax_config,
     "rejax_td3": rejax_config,
     "stable_baselines3_dqn": off_policy_config("stable_baselines3"),
@@ -342,13 +407,14 @@ CONFIGS = {
 
 @pytest.mark.parametrize(
     ("name", "workload"),
-    [(x, w.name) for x in CONFIGS for w in WORKLOADS.values() if w.algorithm in SIDES[x].algorithms],
+    [(x, w.name) for x in CONFIGS for w in WORKLOADS.values() if SIDES[x].does(w)],
 )
 def test_each_sides_words_name_the_same_work(name: str, workload: str, monkeypatch: pytest.MonkeyPatch) -> None:
     side, work = SIDES[name], WORKLOADS[workload].to_dict() | {"seed": 0}
     module = program(side.program.removesuffix(".py"), monkeypatch)
     config = CONFIGS[name](module, SimpleNamespace(**work))
-    assert differences(work, config, side.differs) == {}
+    many = {"agents": work["agents"]} if side.own and "agents" in work else {}
+    assert differences(work, config | many, side.differs) == {}
 
 
 def test_an_undeclared_difference_is_found() -> None:
@@ -380,6 +446,67 @@ def test_programs_for_other_environments_do_not_import_benchback() -> None:
             text = program_of(side).read_text() + (PROGRAMS / "measuring.py").read_text()
             assert "import benchback" not in text
             assert "from benchback" not in text
+
+
+def test_products_of_a_gradient_step_by_hand() -> None:
+    # DQN on 10 environments: to act, one product a layer of 10 rows. A gradient step on 128 rows: values of the next
+    # observation, values of this one, gradients of three kernels and of the inputs of two layers.
+    layers = [(4, 120), (120, 84), (84, 2)]
+    found = WORKLOADS["D"].demand()
+    expected = [[1, 10, i, o] for i, o in layers]
+    expected += [[1, 128, i, o] for i, o in layers] * 2 + [[1, i, 128, o] for i, o in layers]
+    expected += [[1, 128, o, i] for i, o in layers[1:]]
+    assert sorted(found["products"]) == sorted(expected)
+    assert found["flops"] == sum(2 * m * k * n for _, m, k, n in expected)
+
+
+@pytest.mark.parametrize("work", [w for w in WORKLOADS.values() if w.agents == 1], ids=lambda work: work.name)
+def test_products_are_those_of_the_ledger(work: Workload) -> None:
+    sizes = dict(layers(work.config, work.task.observation_size, work.task.action_size))
+    if memory := sizes.pop("memory", None):
+        sizes["gru"] = [*sizes["gru"], *memory]
+    ledger = work_ledger(work.config.network_rows, sizes, skips=True)
+    found = work.demand()["flops"]
+    total = ledger["forward_flops"] + ledger["gradient_flops"]
+    # The ledger counts two products of the memory's kernel for a rollout's last value; acting has it already.
+    assert found == pytest.approx(total, rel=0.01 if memory else 1e-12)
+
+
+def test_a_population_asks_for_as_much_as_its_members() -> None:
+    one, many = WORKLOADS["B"].demand(), WORKLOADS["I"].demand()
+    assert many["products"] == one["products"]
+    assert (many["flops"], many["bytes"]) == (32 * one["flops"], 32 * one["bytes"])
+
+
+@pytest.mark.parametrize("task", TASKS.values(), ids=lambda task: task.name)
+def test_tasks_have_the_sizes_of_their_environments(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    env = envs.make(program("own", monkeypatch).env_id(task.name, "gymnax"), 1, "jax")
+    assert (env.observation_size, env.actions.size) == (task.observation_size, task.action_size)
+    assert (env.actions.kind == "box") == task.real
+
+
+def test_shares_of_a_run_by_hand() -> None:
+    # 4 environments x 8 steps: 320 steps are 10 iterations, of 0.1 s. Products alone take 0.03 s of one, 8 steps of the
+    # environment 0.04 s, and 2e7 bytes at 1e9 a second 0.02 s.
+    config = {"num_envs": 4, "num_steps": 8}
+    machine = {"iteration_flops": 6e6, "product_s": 0.03, "iteration_bytes": 2e7, "copy_bytes_per_s": 1e9}
+    row = {"env_steps": 320, "steady_s": 1.0, "config": config, "env_step_s": 0.005} | machine
+    expected = {"flops_per_s": 6e7, "products": 0.3, "bandwidth": 0.2, "env": 0.4, "limit": 0.7}
+    assert shares(row) == pytest.approx(expected)
+    many = row | {"env_steps": 640, "config": config | {"agents": 2}}
+    assert shares(many) == pytest.approx(expected), "the same iterations, of two agents each"
+    assert shares({name: row[name] for name in ("env_steps", "steady_s", "config")}) == {}
+
+
+def test_the_machine_is_timed_by_what_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = program("limits", monkeypatch)
+    assert limits.of_machine({}) == {}
+    monkeypatch.setattr(limits, "product_s", lambda rows, inputs, outputs, budget_s: rows * inputs * outputs)
+    monkeypatch.setattr(limits, "copy_bytes_per_s", lambda: 5.0)
+    products = [[2, 1, 2, 3], [0.5, 1, 2, 3], [1, 2, 2, 2]]
+    found = limits.of_machine({"products": products, "flops": 7, "bytes": 9, "agents": 4})
+    assert found["product_s"] == 4 * (2.5 * 6 + 8)
+    assert found["copy_bytes_per_s"] == 5.0
 
 
 def test_importing_the_package_imports_no_framework() -> None:

@@ -30,7 +30,7 @@ MOST_ROWS = 60
 class ReportFlags:
     """Write the report of a store: one offline HTML page, charts as PNG and SVG, tables as Markdown, CSV and JSON.
 
-    Of a store of `benchback peers` or `micro`, its tables are printed.
+    Of a store of `benchback peers` its tables are printed and a page is written; of one of `micro` its tables.
     """
 
     out: Path | None = None
@@ -77,7 +77,7 @@ class ImportFlags:
 def report(arguments: list[str]) -> int:
     from benchback.analysis.costs import read_env_times
     from benchback.analysis.machines import fleet_of
-    from benchback.cli.workloads import print_workload
+    from benchback.cli.workloads import print_workload, report_folder
     from benchback.measure.results import open_trainings
     from benchback.measure.store import open_store
     from benchback.report.render import render
@@ -85,10 +85,10 @@ def report(arguments: list[str]) -> int:
     name, flags = parse_named(ReportFlags, arguments, "report", "STORE", "a store")
     check_seed(flags.seed)
     path = Path(name)
+    out = flags.out or report_folder(path)
     with open_store(path, readonly=True) as store:
-        if print_workload(store, flags.json):
+        if print_workload(store, out, flags.json):
             return 0
-    out = flags.out or path.with_name(f"{path.stem}-report")
     times = None if flags.env_times is None else read_env_times(flags.env_times)
     with ExitStack() as opened:
         store = opened.enter_context(open_trainings(path))

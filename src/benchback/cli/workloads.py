@@ -32,7 +32,8 @@ class PeersFlags:
     """Runs of every side; 5 by default, 2 with --quick."""
     workloads: tuple[str, ...] = ()
     """PPO on A: CartPole 32 x 256, B: CartPole 4 x 128, C: Breakout-MinAtar 32 x 256; D: DQN on CartPole; E: TD3 on
-    Pendulum. All by default."""
+    Pendulum; F: PPO on brax's reacher, G: on HalfCheetah-v5; H: PPO with a GRU; I: 32 agents of B. All by
+    default."""
     sides: tuple[str, ...] = ()
     """Sides to compare; all by default."""
     threads: int = 1
@@ -111,13 +112,13 @@ def measured(study: "Study", flags: PeersFlags | MicroFlags | ScaleFlags) -> Ite
         yield store
 
 
-def print_workload(store: "Store", as_json: bool) -> bool:
-    """Print the tables of a store of peers or single operations; False for one of trainings, which has a page."""
+def print_workload(store: "Store", out: Path, as_json: bool) -> bool:
+    """Print the tables of a store of peers or single operations, of peers with a page; False for one of trainings."""
     from benchback.measure import micro, peers
 
     kinds = {cell.kind for cell in store.cells().values()}
     if "peer" in kinds:
-        print_peers(peers.summarise(peers.rows(store)), as_json)
+        show_peers(store, peers.rows(store), out, as_json)
     elif "operations" in kinds:
         print_micro(micro.summarise(store), as_json)
     return bool(kinds & {"peer", "operations"})
@@ -131,10 +132,27 @@ def peers(arguments: list[str]) -> int:
     choice = {"quick": flags.quick, "blocks": flags.blocks, "workloads": flags.workloads, "sides": flags.sides}
     with measured(peers.study_for(**choice, threads=flags.threads), flags) as store:
         rows = peers.rows(store)
-    if flags.out:
-        write_atomically(flags.out, "".join(json.dumps(row) + "\n" for row in rows))
-    print_peers(peers.summarise(rows), flags.json)
+        if flags.out:
+            write_atomically(flags.out, "".join(json.dumps(row) + "\n" for row in rows))
+        show_peers(store, rows, report_folder(store.path), flags.json)
     return 0
+
+
+def report_folder(store: Path) -> Path:
+    """Where the report of a store is written by default: beside it."""
+    return store.with_name(f"{store.stem}-report")
+
+
+def show_peers(store: "Store", rows: list[dict[str, Any]], out: Path, as_json: bool) -> None:
+    """Write the page and print the tables."""
+    from benchback.measure import peers
+    from benchback.report import peers as report
+
+    lines = peers.summarise(rows)
+    path = report.write(store, lines, out)
+    print_peers(lines, as_json)
+    if not as_json:
+        print(f"{path} shows targets, limits and differences")
 
 
 def print_peers(lines: list[dict[str, Any]], as_json: bool) -> None:
@@ -143,15 +161,16 @@ def print_peers(lines: list[dict[str, Any]], as_json: bool) -> None:
         print(json.dumps(lines, indent=2))
         return
     own = list(dict.fromkeys(line["side"] for line in lines if line["own"]))
-    columns = ("workload", "side", "env steps/s", "GFLOP/s", "compile s", "peak MB", "return")
+    columns = ("workload", "side", "env steps/s", "GFLOP/s", *SHARES, "compile s", "peak MB", "return")
     rows = [
-        (line["workload"], line["side"], f"[red]{line['error'][:60]}[/red]", *[""] * 4)
+        (line["workload"], line["side"], f"[red]{line['error'][:60]}[/red]", *[""] * (4 + len(SHARES)))
         if line["steps_per_s"] is None
         else (
             line["workload"],
             line["side"],
             f"{line['steps_per_s']:,.0f}",
-            arithmetic(line),
+            "" if line["flops_per_s"] is None else f"{line['flops_per_s'] / 1e9:.1f}",
+            *("" if line[name] is None else f"{line[name]:.0%}" for name in SHARES),
             f"{line['compile_s']:.1f}",
             f"{line['peak_rss_bytes'] / 1e6:,.0f}",
             "-" if line["episode_return"] is None else f"{line['episode_return']:.1f}",
@@ -169,11 +188,8 @@ def print_peers(lines: list[dict[str, Any]], as_json: bool) -> None:
         print(f"{line['workload']} {line['side']}: {note}\n    {json.dumps(line['config'], sort_keys=True)}")
 
 
-def arithmetic(line: dict[str, Any]) -> str:
-    """`41.2 (72 %)`: rate of the updates, and its share of the rate of the same matrix products alone."""
-    if line["flops_per_s"] is None:
-        return ""
-    return f"{line['flops_per_s'] / 1e9:.1f} ({line['fraction_of_limit']:.0%})"
+SHARES = ("products", "bandwidth", "env", "limit")
+"""Of a side's time: what products of matrices, copies of memory and environment steps would take by themselves."""
 
 
 WIDEST = 10.0

@@ -77,7 +77,7 @@ def _jax_loop(id: str, num_envs: int) -> Callable[[int], None]:
 
         return jax.lax.scan(step, state, (action, env.draw(noise_key, STEPS)))
 
-    state = env.reset(env.random(0))
+    state = jax.jit(env.reset)(env.random(0))
 
     def play(repeat: int) -> None:
         nonlocal state

@@ -52,6 +52,6 @@ def study_for(
 
 def product_of(work: Workload, sides: Sequence[str]) -> Product:
     """The product of the workload and the sides that can do it; none is pinned to processors."""
-    able = [name for name in sides if SIDES[name].does(work.algorithm, work.env)]
+    able = [name for name in sides if SIDES[name].does(work)]
     fixed = {FIELDS_OF_CELL[0]: work.name} | work.to_dict()
     return Product(axes={"variant": able}, label=work.name, fixed=fixed)

@@ -10,7 +10,7 @@ from benchback.algorithms.dqn import config as dqn
 from benchback.algorithms.ppo import config as ppo
 from benchback.measure.peers.environments import Environment, Unavailable, prepare
 from benchback.measure.peers.sides import BASELINES, PROGRAMS, SIDES, Side
-from benchback.measure.peers.work import told
+from benchback.measure.peers.work import WORKLOADS, told
 from benchback.measure.process import Ended, Launch, Tick, supervise, with_record, worker_variables
 from benchback.measure.record import Cell, Record
 from benchback.measure.wire import Garbled, parse_parts
@@ -47,7 +47,7 @@ def run_peer(side: Side, cell: Cell, seed: int, python: Path, timeout_s: float, 
         # The module the programs share is beside most of them, but not beside the baselines.
         variables["PYTHONPATH"] = str(PROGRAMS)
         try:
-            job = json.dumps({"work": work, "options": side.options})
+            job = json.dumps({"work": work, "options": side.options, "demand": demand_of(side, cell)})
             ended = with_record(supervise(command, variables, job, timeout_s, tick), parse_outcome)
         except FileNotFoundError:
             raise Unavailable(f"{python} is not there; remove {python.parents[1]} to have it made anew") from None
@@ -56,6 +56,13 @@ def run_peer(side: Side, cell: Cell, seed: int, python: Path, timeout_s: float, 
     other = differences(work, ended.messages[0]["record"]["ledger"]["config"], side.differs)
     detail = ", ".join(f"{name}={done!r} instead of {asked!r}" for name, (asked, done) in other.items())
     return Ended("error", f"not the same work: {detail}", ended.log, ended.duration_s) if other else ended
+
+
+def demand_of(side: Side, cell: Cell) -> dict[str, Any]:
+    """What an iteration of the cell asks of the machine in the side's own layers; nothing of another kind of layer."""
+    if "network" in side.differs:
+        return {}
+    return WORKLOADS[cell.run["workload"]].demand(side.differs.get("hidden_sizes", ()))
 
 
 def program_of(side: Side) -> Path:
@@ -87,7 +94,8 @@ def differences(work: dict[str, Any], config: dict[str, Any], declared: dict[str
     """Field -> (requested, actual) where they differ and the side has not declared it."""
     asked = {name: x for name, x in work.items() if name not in IDENTITY} | declared
     # Adam's defaults, an MLP and PPO's clipped objective everywhere, not reported by all.
-    optional = ("adam_beta1", "adam_beta2", "network", *ppo.Config.later, *dqn.Config.later)
+    mlp = ("network",) if work.get("network", "mlp") == "mlp" else ()
+    optional = ("adam_beta1", "adam_beta2", *mlp, *ppo.Config.later, *dqn.Config.later)
     pairs = {name: (x, config.get(name, x if name in optional else None)) for name, x in asked.items()}
     return {name: (x, y) for name, (x, y) in pairs.items() if not _same(x, y)}
 

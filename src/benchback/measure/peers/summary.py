@@ -53,10 +53,7 @@ def _line(rows: Sequence[dict[str, Any]], workload: str, side: str, sides: dict[
         "blocks": len(good),
         "steps_per_s": geometric_mean([_speed(row) for row in good.values()]) if good else None,
         "ratios": {name: found for name in others if (found := _ratio(_by_block(rows, workload, name), good))},
-        "flops_per_s": _middle([row["flops_per_s"] for row in good.values() if "flops_per_s" in row]),
-        "fraction_of_limit": _middle(
-            [row["flops_per_s"] / row["limit_flops_per_s"] for row in good.values() if "flops_per_s" in row]
-        ),
+        **_limits([*good.values()]),
         "compile_s": _middle([row["compile_s"] for row in good.values()]),
         "peak_rss_bytes": _middle([row["peak_rss_bytes"] for row in good.values()]),
         "episode_return": statistics.fmean(returns) if returns else None,
@@ -67,6 +64,39 @@ def _line(rows: Sequence[dict[str, Any]], workload: str, side: str, sides: dict[
         "pins": _pins(sides[side]),
         "config": next((row["config"] for row in good.values()), None),
     }
+
+
+LIMITS = ("flops_per_s", "products", "bandwidth", "env", "limit")
+"""Of a line: FLOPs a second in products, then shares of its time, see `shares`."""
+
+
+def _limits(rows: Sequence[dict[str, Any]]) -> dict[str, float | None]:
+    found = [shares(row) for row in rows]
+    return {name: _middle([x[name] for x in found if name in x]) for name in LIMITS}
+
+
+def shares(row: dict[str, Any]) -> dict[str, float]:
+    """What the machine alone would take of the time of a run: 1 is a program that does nothing else.
+
+    `products`: all products of matrices of an iteration, each shape at NumPy's rate. `bandwidth`: its bytes at the
+    rate of a copy, had no cache kept them. `env`: environment steps alone. `limit`: products and environment, which
+    on one thread come one after the other. Rows of earlier versions have none of them.
+    """
+    config, found = row["config"], {}
+    agents = config.get("agents", 1)
+    iterations = row["env_steps"] / (agents * config["num_envs"] * config["num_steps"])
+    iteration_s = row["steady_s"] / iterations
+    if "product_s" in row:
+        found |= {
+            "flops_per_s": row["iteration_flops"] / iteration_s,
+            "products": row["product_s"] / iteration_s,
+            "bandwidth": row["iteration_bytes"] / row["copy_bytes_per_s"] / iteration_s,
+        }
+    if "env_step_s" in row:
+        found["env"] = config["num_steps"] * row["env_step_s"] / iteration_s
+    if "products" in found and "env" in found:
+        found["limit"] = found["products"] + found["env"]
+    return found
 
 
 def _pins(side: Side) -> list[str]:

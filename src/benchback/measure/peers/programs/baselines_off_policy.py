@@ -5,6 +5,7 @@ from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
+from baselines_ppo import alone_s  # pyright: ignore[reportMissingImports]
 from measuring import main, time_between  # pyright: ignore[reportMissingImports]
 
 
@@ -28,7 +29,8 @@ def measure(work: SimpleNamespace, options: dict[str, str]) -> dict[str, Any]:
     returns = [episode["r"] for episode in learner.ep_info_buffer]
     mean = sum(returns) / len(returns) if returns else float("nan")
     times = time_between(started, moments, work)
-    return times | {"episode_return": float(mean), "config": canonical(learner, work, module)}
+    found = {"episode_return": float(mean), "config": canonical(learner, work, module)}
+    return times | found | {"env_alone": lambda: alone_s(environments)}
 
 
 def arguments(work: SimpleNamespace, module: str) -> dict[str, Any]:

@@ -1,10 +1,13 @@
-"""PPO of stable-baselines3, or of sbx, its JAX twin with the same interface."""
+"""PPO of stable-baselines3, of sbx, its JAX twin with the same interface, or of sb3-contrib, which has a memory."""
 
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
+from limits import ENV_STEPS, env_step_s  # pyright: ignore[reportMissingImports]
 from measuring import main, time_after_warm_up  # pyright: ignore[reportMissingImports]
+
+RECURRENT = "sb3_contrib"
 
 
 def measure(work: SimpleNamespace, options: dict[str, str]) -> dict[str, Any]:
@@ -12,9 +15,9 @@ def measure(work: SimpleNamespace, options: dict[str, str]) -> dict[str, Any]:
     from stable_baselines3.common.env_util import make_vec_env  # pyright: ignore[reportMissingImports]
 
     module = options["module"]
-    ppo_class = import_module(module).PPO
+    name, policy = ("RecurrentPPO", "MlpLstmPolicy") if module == RECURRENT else ("PPO", "MlpPolicy")
     environments = make_vec_env(work.env, n_envs=work.num_envs, seed=work.seed)
-    ppo = ppo_class("MlpPolicy", environments, **arguments(work, module))
+    ppo = getattr(import_module(module), name)(policy, environments, **arguments(work, module))
 
     def advance(iterations: int) -> None:
         steps = iterations * work.num_envs * work.num_steps
@@ -23,7 +26,22 @@ def measure(work: SimpleNamespace, options: dict[str, str]) -> dict[str, Any]:
     times = time_after_warm_up(advance, work)
     returns = [episode["r"] for episode in ppo.ep_info_buffer]
     mean = sum(returns) / len(returns) if returns else float("nan")
-    return times | {"episode_return": float(mean), "config": canonical(ppo, work, module)}
+    found = {"episode_return": float(mean), "config": canonical(ppo, work, module)}
+    return times | found | {"env_alone": lambda: alone_s(environments)}
+
+
+def alone_s(environments: Any) -> float:
+    """Seconds of a step of all environments by themselves, with random actions."""
+    space, actions = environments.action_space, []
+    environments.reset()
+
+    def play() -> None:
+        for action in actions:
+            environments.step(action)
+
+    for _ in range(ENV_STEPS):
+        actions.append([space.sample() for _ in range(environments.num_envs)])
+    return env_step_s(play)
 
 
 def arguments(work: SimpleNamespace, module: str) -> dict[str, Any]:
@@ -44,15 +62,27 @@ def arguments(work: SimpleNamespace, module: str) -> dict[str, Any]:
         "device": "cpu",
     }
     towers = {"pi": list(work.hidden_sizes), "vf": list(work.hidden_sizes)}
-    common |= {"policy_kwargs": {"net_arch": towers}}
+    common |= {"policy_kwargs": {"net_arch": towers} | (memory(work) if module == RECURRENT else {})}
     # sbx takes clip_range_vf and does nothing with it.
     return common if module == "sbx" else common | {"clip_range_vf": work.clip}
+
+
+def memory(work: SimpleNamespace) -> dict[str, Any]:
+    """One LSTM for policy and value, and relu after it; it has no layer before it."""
+    from torch import nn  # pyright: ignore[reportMissingImports]
+
+    one = {"lstm_hidden_size": work.hidden_sizes[0], "shared_lstm": True, "enable_critic_lstm": False}
+    return one | {"activation_fn": nn.ReLU}
 
 
 def canonical(ppo: Any, work: SimpleNamespace, module: str) -> dict[str, Any]:
     """The configuration it really uses, read back from it, as benchback's fields."""
     batch_size = ppo.n_envs * ppo.n_steps
+    cell = getattr(ppo.policy, "lstm_actor", None)
     return {
+        "network": "mlp" if cell is None else type(cell).__name__.lower(),
+        # Without a meaning for discrete actions, and then not asked for.
+        "initial_log_std": getattr(ppo.policy, "log_std_init", 0.0),
         "env": work.env,
         "num_envs": ppo.n_envs,
         "num_steps": ppo.n_steps,

@@ -1,4 +1,4 @@
-"""Shared by every program: the clock, peak memory and the message it sends. Standard library only.
+"""Shared by every program: the clock, peak memory and the message it sends. Standard library, and `limits` beside it.
 
 A peer's virtual environment has no benchback in it, so the frame format is repeated here; a test checks it against
 the reader of `benchback.measure.wire`.
@@ -16,20 +16,28 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from limits import of_machine  # pyright: ignore[reportMissingImports]
+
 MAGIC = b"\xb5BW1"
 WARM_UP_ITERATIONS = 2
 
 
 def main(measure: Callable[[SimpleNamespace, dict[str, str]], dict[str, Any]]) -> None:
-    """Measure the work given on standard input; send the result to the file descriptor on the command line."""
+    """Measure the work given on standard input; send the result to the file descriptor on the command line.
+
+    Beside its metrics a measurement may have `env_alone`, a function that times the environment by itself. It is called
+    after the peak of memory is read, which is that of the training.
+    """
     job = json.load(sys.stdin)
     work = SimpleNamespace(**job["work"])
     outcome = measure(work, job["options"])
+    config, env_alone, peak = outcome.pop("config"), outcome.pop("env_alone", None), float(peak_bytes())
+    outcome |= of_machine(job["demand"]) | ({"env_step_s": env_alone()} if env_alone else {})
     record = {
-        "samples": {name: [number(x)] for name, x in outcome.items() if name != "config"},
+        "samples": {name: [number(x)] for name, x in outcome.items()},
         "marks": {},
-        "ledger": {"seed": work.seed, "config": outcome["config"]},
-        "memory": {"peak_rss_bytes": float(peak_bytes())},
+        "ledger": {"seed": work.seed, "config": config},
+        "memory": {"peak_rss_bytes": peak},
     }
     with os.fdopen(int(sys.argv[1]), "wb") as stream:
         stream.write(frame({"kind": "record", "record": record}))
@@ -54,7 +62,7 @@ def time_twice(train: Callable[[int], Any], work: SimpleNamespace) -> tuple[dict
     """
     first_s, _ = clocked(lambda: train(work.seed))
     steady_s, result = clocked(lambda: train(work.seed + 1))
-    env_steps = work.num_iterations * work.num_envs * work.num_steps
+    env_steps = getattr(work, "agents", 1) * work.num_iterations * work.num_envs * work.num_steps
     return {"env_steps": env_steps, "steady_s": steady_s, "compile_s": max(0.0, first_s - steady_s)}, result
 
 

@@ -6,21 +6,20 @@ from typing import Any
 
 from measuring import main, time_after_warm_up, time_twice  # pyright: ignore[reportMissingImports]
 
+from benchback import envs
 from benchback.agent import start
-from benchback.measure.flops import layer_sizes, work_ledger
-from benchback.measure.micro.work import matmul_flops, product
-from benchback.measure.micro.worker import sample_s
+from benchback.measure.complexity import step_seconds
 from benchback.training import advance
 from benchback.training.run import Run, build
 
-PRODUCT_S = 0.3
-"""Seconds to spend on the matrix products alone."""
+ELSEWHERE = ("brax", "gymnasium")
+"""Suites of environments that a side's own suite does not have."""
 
 
 def measure(work: SimpleNamespace, options: dict[str, str]) -> dict[str, Any]:
     """Train with the backend, mode, unit, gradients and suite of `options` on the work."""
-    run = run_of(work, options)
-    agent, backend = build(run)
+    run, agents = run_of(work, options), getattr(work, "agents", 1)
+    agent, backend = build(run) if agents == 1 else build_many(run, agents)
     if run.unit == "chunk":
 
         def train(seed: int) -> Any:
@@ -28,23 +27,28 @@ def measure(work: SimpleNamespace, options: dict[str, str]) -> dict[str, Any]:
             return backend.fetch(metrics)
 
         times, metrics = time_twice(train, work)
-        episode_return = last_finite(list(metrics["episode_return"]))
+        returns = metrics["episode_return"].reshape(agents, -1)
+        episode_return = math.fsum(last_finite(list(x)) for x in returns) / agents
     else:
         times, episode_return = step_by_step(agent, backend, work)
-    found = {"episode_return": episode_return, "config": run.to_dict() | {"env": work.env}}
-    return times | found | arithmetic(agent, run, times)
+    many = {"agents": agents} if agents > 1 else {}
+    found = {"episode_return": episode_return, "config": run.to_dict() | {"env": work.env} | many}
+    # Of a native environment the limit is its twin's as one compiled loop, which torch has not.
+    env = env_id(work.env, "gymnax" if options["suite"] == "torch" else options["suite"])
+    return times | found | {"env_alone": lambda: agents * step_seconds(env, work.num_envs)}
 
 
-def arithmetic(agent: Any, run: Run, times: dict[str, Any]) -> dict[str, float]:
-    """Operations per second in the matrix products of all updates, and those of the same products by themselves."""
-    sizes = layer_sizes(agent.export(start(agent, 0)))
-    rows = run.config.gradient_rows // run.config.updates_per_iteration
-    per_iteration = work_ledger(run.config.network_rows, sizes, skips=True)["gradient_flops"]
-    product_s = sample_s(product(rows, run.config.hidden[-1]), PRODUCT_S)
-    return {
-        "flops_per_s": per_iteration * times["env_steps"] / run.config.batch_size / times["steady_s"],
-        "limit_flops_per_s": matmul_flops(rows, run.config.hidden[-1]) / product_s,
-    }
+def build_many(run: Run, agents: int) -> tuple[Any, Any]:
+    """All agents as one program, in groups that the second-level cache holds, as `train --seeds` has them."""
+    from benchback import registry
+    from benchback.population.groups import likely_group
+    from benchback.population.members import execute
+    from benchback.training.run import environment
+
+    make, backend = registry.load(run.algorithm, run.backend, run.gradients)
+    agent = make(run.config, environment(run, run.config.num_envs))
+    group = likely_group(agent, backend, agents).group
+    return execute(agent, backend, run.compile_mode, run.unit, run.length, size=agents, group=group), backend
 
 
 def step_by_step(agent: Any, backend: Any, work: SimpleNamespace) -> tuple[dict[str, Any], float]:
@@ -64,10 +68,16 @@ def step_by_step(agent: Any, backend: Any, work: SimpleNamespace) -> tuple[dict[
 
 def run_of(work: SimpleNamespace, options: dict[str, str]) -> Run:
     """The work as a Run of benchback."""
-    fields = {name: x for name, x in vars(work).items() if name != "env"}
+    fields = {name: x for name, x in vars(work).items() if name not in ("env", "agents")}
     execution = {name: x for name, x in options.items() if name != "suite"}
-    env = f"{options['suite']}/{work.env}"
+    env = env_id(work.env, options["suite"])
     return Run.from_dict(fields | execution | {"env": env, "chunk": work.num_iterations})
+
+
+def env_id(name: str, suite: str) -> str:
+    """The environment of the suite, or of the only one that has it."""
+    known = set(envs.ids())
+    return next(f"{x}/{name}" for x in (suite, *ELSEWHERE) if f"{x}/{name}" in known)
 
 
 def last_finite(values: list[float]) -> float:

@@ -4,14 +4,12 @@ from types import SimpleNamespace
 from typing import Any
 
 from measuring import main, time_twice  # pyright: ignore[reportMissingImports]
-
-EVALUATION_EPISODES = 32
+from rejax_ppo import alone_s, returns_of  # pyright: ignore[reportMissingImports]
 
 
 def measure(work: SimpleNamespace, options: dict[str, str]) -> dict[str, Any]:
     """Train twice, then evaluate the last policy; the evaluation is not timed."""
     import jax
-    from rejax.evaluate import evaluate  # pyright: ignore[reportMissingImports]
 
     learner = made(work)
     program = jax.jit(lambda key: learner.train(key)[0])
@@ -20,10 +18,9 @@ def measure(work: SimpleNamespace, options: dict[str, str]) -> dict[str, Any]:
         return jax.block_until_ready(program(jax.random.PRNGKey(seed)))
 
     times, state = time_twice(train, work)
-    max_steps = learner.env_params.max_steps_in_episode
-    key = jax.random.PRNGKey(work.seed)
-    _, returns = evaluate(learner.make_act(state), key, learner.env, learner.env_params, EVALUATION_EPISODES, max_steps)
-    return times | {"episode_return": float(returns.mean()), "config": canonical(learner, work)}
+    returns = returns_of(learner, state, jax.random.PRNGKey(work.seed))
+    found = {"episode_return": float(returns.mean()), "config": canonical(learner, work)}
+    return times | found | {"env_alone": lambda: alone_s(learner, work.num_envs)}
 
 
 def made(work: SimpleNamespace) -> Any:
