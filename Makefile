@@ -26,7 +26,7 @@ slow: install  ## the tests that the fast suite leaves out: long learning, every
 	$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m slow
 
 faults: install  ## every fault the instrument must survive, at full number
-	$(PY) -m pytest -m slow tests/test_store.py tests/test_wire.py tests/test_process.py tests/test_campaign.py tests/test_killed.py tests/test_cluster.py
+	$(PY) -m pytest -m slow tests/test_store.py tests/test_wire.py tests/test_process.py tests/test_campaign.py tests/test_killed.py tests/test_cluster.py tests/test_cluster_head.py tests/test_training_nodes.py
 
 mutations: install  ## bugs made on purpose, each of which a test must notice
 	$(PY) -m pytest tests/test_mutations.py
