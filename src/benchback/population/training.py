@@ -287,7 +287,7 @@ def _begin(
         had = origin.asked.iterations_per_row
         raise InputError(f"--thin {wanted.thin}: the curves have a row for each {had} iterations already; leave it out")
     if wanted.iterations_per_row > 1:
-        told += f"; curves have a row for {wanted.thin} iterations"
+        told += f"; a row of the curves stands for {wanted.thin} iterations"
     if wanted.devices > 1:
         told += f"; divided over {wanted.devices} {jax.default_backend().upper()} devices"
     at = origin.checkpoint if origin else None
