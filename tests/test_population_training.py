@@ -12,6 +12,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import polars as pl
 import psutil
@@ -28,7 +30,7 @@ from benchback.population.folder import CurveWriter, PopulationDir
 from benchback.population.spec import Members, Population, kept, members_of, parse_vary
 from benchback.population.summary import summarise
 from benchback.population.thinning import POINTS, likely_thin
-from benchback.population.training import Trained, train_members, train_population
+from benchback.population.training import Trained, rows_first, summarised, train_members, train_population
 from benchback.training import advance, checkpoint, run_dir, train
 from benchback.training.run import Run, build
 
@@ -215,6 +217,21 @@ def test_members_without_a_finite_value_are_left_out_and_counted() -> None:
     assert (first["episode_return_count"], first["best_member"]) == (3, 3)
     assert np.isnan(second["episode_return_median"])
     assert (second["episode_return_count"], second["best_member"], second["loss_count"]) == (0, -1, 5)
+
+
+@pytest.mark.parametrize("shape", [(300,), (300, 4)])
+def test_summaries_of_large_populations_come_from_the_device(shape: tuple[int, ...]) -> None:
+    random = np.random.default_rng(1)
+    metrics = {name: random.normal(size=shape).astype(np.float32) for name in ("episode_return", "loss")}
+    metrics["episode_return"][random.random(shape) < 0.3] = np.nan
+    metrics["loss"][:, ...] = np.inf
+    backend = registry.load("ppo", "purejax")[1]
+    rows, fetched = summarised(backend, jax.tree.map(jnp.asarray, metrics), 300)
+    expected = summarise(rows_first(metrics, 300))
+    assert [list(row) for row in rows] == [list(row) for row in expected]
+    for row, other in zip(rows, expected, strict=True):
+        np.testing.assert_allclose(list(row.values()), list(other.values()), rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(fetched["episode_return"], rows_first(metrics, 300)["episode_return"])
 
 
 def test_the_best_member_has_the_highest_return_of_the_last_tenth(tmp_path: Path) -> None:

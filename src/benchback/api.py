@@ -173,12 +173,12 @@ class Results:
 
     @cached_property
     def metrics(self) -> polars.DataFrame:
-        """A row for each iteration and member."""
+        """A row for each iteration and member; of more than 2,000 iterations for each bucket of them and member."""
         parts = list(self._folder.parts().values())
         return polars.read_parquet(parts).sort("iteration", "member")
 
     def array(self, metric: str) -> np.ndarray:
-        """One metric of every member and iteration, `[members, iterations]`."""
+        """One metric of every member and iteration, or bucket of iterations, `[members, iterations]`."""
         registry.choose("metric", metric, self.metrics.columns)
         return self.metrics[metric].to_numpy().reshape(-1, len(self)).T
 

@@ -6,6 +6,7 @@ Importing this module imports jax.
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
@@ -24,12 +25,15 @@ from benchback.population.members import compile_mode, member, view
 from benchback.population.memory import Need, check_memory, memory_need
 from benchback.population.processes import agreed, gathered
 from benchback.population.spec import Members, Population, kept, members_of
-from benchback.population.summary import SummaryWriter, summarise
+from benchback.population.summary import SummaryWriter, rows_of, statistics, summarise
 from benchback.population.thinning import likely_thin
 from benchback.training import run_dir
 from benchback.training.checkpoint import Checkpoint
 from benchback.training.monitor import Monitor
 from benchback.training.run import Run, environment
+
+ON_DEVICE = 256
+"""Members from which on means and quantiles over them are computed on the device."""
 
 
 @dataclass(frozen=True)
@@ -176,16 +180,33 @@ def _loop(
         compiles = backend.compiles()
         state, metrics = training.advance(many, state)
         iteration += run.length
-        fetched = rows_first(backend.fetch(gathered(metrics)), size)
+        compiles = backend.compiles() - compiles
+        rows, fetched = summarised(backend, gathered(metrics), size)
         # Bind the current state: the next call may donate it.
         yield Progress(
             iteration=iteration,
-            rows=summarise(fetched),
-            compiles=backend.compiles() - compiles,
+            rows=rows,
+            compiles=compiles,
             export=lambda state=state: many.export(state),
             metrics=fetched,
             export_member=lambda index, state=state: single.export(member(many, gathered(state), index)),
         )
+
+
+def summarised(
+    backend: Backend, metrics: Mapping[str, Any], size: int
+) -> tuple[list[dict[str, float]], dict[str, Any]]:
+    """Rows of what a program returns for so many members, and those metrics of shape [iterations, members]."""
+    if size < ON_DEVICE:
+        fetched = rows_first(backend.fetch(metrics), size)
+        return summarise(fetched), fetched
+    columns, fetched = backend.fetch((_statistics_on_device(metrics, size), metrics))
+    return rows_of(columns, metrics), rows_first(fetched, size)
+
+
+@partial(jax.jit, static_argnums=1)
+def _statistics_on_device(metrics: Mapping[str, Any], size: int) -> dict[str, Any]:
+    return statistics(jax.numpy, rows_first(metrics, size))
 
 
 def rows_first(metrics: Mapping[str, np.ndarray], size: int) -> dict[str, np.ndarray]:
@@ -274,7 +295,7 @@ def _begin(
         had = origin.asked.iterations_per_row
         raise InputError(f"--thin {wanted.thin}: the curves have a row for each {had} iterations already; leave it out")
     if wanted.iterations_per_row > 1:
-        told += f"; curves have a row for {wanted.thin} iterations"
+        told += f"; a row of the curves stands for {wanted.thin} iterations"
     if wanted.devices > 1:
         told += f"; divided over {wanted.devices} {jax.default_backend().upper()} devices"
     at = origin.checkpoint if origin else None
