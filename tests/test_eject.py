@@ -3,10 +3,12 @@
 import ast
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import venv
+from collections import Counter
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -269,6 +271,54 @@ def test_every_file_gives_the_numbers_of_the_tree(case: Case, tmp_path: Path) ->
     continues = case[1] != "pytorch" and not case[2].startswith("gymnasium")
     check_same(case, run_alone(tmp_path, [case], lambda _: continues)[0])
     check_text(case, tmp_path)
+
+
+TREE = """
+import json, sys
+from benchback.training import train
+from benchback.training.run import Run
+for _ in train(Run.from_dict(json.loads(sys.argv[1]))):
+    pass
+"""
+FILE = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import ejected
+for _ in ejected.train(ejected.Config(), 3):
+    pass
+"""
+
+
+def optimised_programs(code: str, argument: str, folder: Path) -> list[Counter[str]]:
+    """Instructions, by kind, of every program of some size that a process compiles; the smallest first."""
+    folder.mkdir()
+    flags = f"{os.environ['XLA_FLAGS']} --xla_dump_to={folder} --xla_dump_hlo_as_text"
+    variables = os.environ | {"XLA_FLAGS": flags, "JAX_COMPILATION_CACHE_DIR": ""}
+    subprocess.run([sys.executable, "-c", code, argument], check=True, env=variables, capture_output=True)
+    texts = [path.read_text() for path in folder.glob("*after_optimizations.txt")]
+    kinds = [Counter(re.findall(INSTRUCTION, text, re.MULTILINE)) for text in texts]
+    return sorted((x for x in kinds if x.total() > FEWEST_INSTRUCTIONS), key=Counter.total)
+
+
+INSTRUCTION = r"^ +(?:ROOT )?%?[\w.-]+ = .*? ([a-z][\w-]*)\("
+"""A line of HLO; the group is its kind."""
+FEWEST_INSTRUCTIONS = 60
+"""Of a program that is compared: smaller ones make keys and constants once."""
+PASSED_ON = {"parameter", "copy", "tuple", "get-tuple-element"}
+"""Instructions that compute nothing: a file does not pass on the hyper-parameters that it does not need."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [case for case in EVERY if case[1] != "pytorch"], ids=name_of)
+def test_the_programs_of_a_file_are_those_of_the_tree(case: Case, tmp_path: Path) -> None:
+    """Equal speed, without a clock; benchmarks/eject_speed.py measures it."""
+    (tmp_path / "ejected.py").write_text(ejected(case))
+    tree = optimised_programs(TREE, json.dumps(run_of(case)[0].to_dict()), tmp_path / "tree")
+    file = optimised_programs(FILE, str(tmp_path), tmp_path / "file")
+    assert len(file) == len(tree) >= 2
+    for ours, theirs in zip(tree, file, strict=True):
+        assert not theirs - ours
+        assert set(ours - theirs) <= PASSED_ON
 
 
 MOST_LINES = 450
