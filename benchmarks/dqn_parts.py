@@ -102,9 +102,9 @@ def main() -> None:
     print("| an iteration of | processor microseconds |\n|---|---:|")
     for name, found in in_turns(wholes, flags.rounds, count).items():
         print(f"| {name} | {found:.0f} |", flush=True)
-    asked: dict[tuple[int, ...], float] = {}
-    for times, *shape in WORK.demand()["products"]:
-        asked[tuple(shape)] = asked.get(tuple(shape), 0) + times
+    asked: dict[tuple[int, int, int], float] = {}
+    for times, rows, inputs, outputs in WORK.demand()["products"]:
+        asked[rows, inputs, outputs] = asked.get((rows, inputs, outputs), 0) + times
     found = in_turns({shape: product(*shape, count) for shape in asked}, flags.rounds, count)
     numpy = {shape: 1e6 * product_s(*shape, 0.05) for shape in asked}
     print("\n| product | how many | XLA us | NumPy us |\n|---|---:|---:|---:|")
