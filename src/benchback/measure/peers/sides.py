@@ -68,6 +68,8 @@ OWN: dict[str, Any] = {
     "networks": ("mlp", "gru"),
 }
 DQN: dict[str, Any] = {"algorithms": ("dqn",), "envs": ("CartPole-v1",)}
+WITHOUT_MEMORY: dict[str, Any] = OWN | {"networks": ("mlp",)}
+NATIVE: dict[str, Any] = OWN | {"envs": (*DISCRETE, "Pendulum-v1")}
 TD3: dict[str, Any] = {"algorithms": ("td3",), "envs": ("Pendulum-v1",)}
 
 SIDES = {
@@ -87,7 +89,7 @@ SIDES = {
             {"backend": "purejax", "mode": "jit", "unit": "chunk", "suite": "gymnax", "gradients": "reordered"},
             populations=True,
             note="the same with kernel gradients in the order that is fastest on a CPU",
-            **OWN | {"networks": ("mlp",)},
+            **WITHOUT_MEMORY,
         ),
         Side(
             "pytorch",
@@ -101,7 +103,7 @@ SIDES = {
             "own.py",
             {"backend": "pytorch", "mode": "best", "unit": "phase", "suite": "torch"},
             note="environment in torch",
-            **OWN | {"envs": (*DISCRETE, "Pendulum-v1")},
+            **NATIVE,
         ),
         Side(
             "purejax_style",

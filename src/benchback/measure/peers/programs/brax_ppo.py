@@ -22,12 +22,12 @@ def measure(work: SimpleNamespace, options: dict[str, str]) -> dict[str, Any]:
     from brax.training.agents.ppo import train
 
     # It calls this once before training; JAX has removed it.
-    vars(jax)["device_put_replicated"] = replicated
+    setattr(jax, "device_put_replicated", replicated)  # noqa: B010
     environment = envs.get_environment(work.env, backend="spring")
     seen: list[tuple[int, float]] = []
     started = time.perf_counter()
 
-    def mark(step: int, metrics: dict[str, Any]) -> None:
+    def mark(step: int, metrics: Any) -> None:
         jax.block_until_ready(metrics)
         seen.append((step, time.perf_counter()))
 

@@ -30,9 +30,9 @@ def of_machine(demand: dict[str, Any]) -> dict[str, float]:
 
 def products_s(products: Sequence[Sequence[float]]) -> float:
     """Seconds of all products, each shape timed by itself in NumPy."""
-    shapes: dict[tuple[int, ...], float] = {}
-    for count, *shape in products:
-        key = tuple(map(int, shape))
+    shapes: dict[tuple[int, int, int], float] = {}
+    for count, rows, inputs, outputs in products:
+        key = int(rows), int(inputs), int(outputs)
         shapes[key] = shapes.get(key, 0) + count
     return sum(count * product_s(*shape, PRODUCTS_S / len(shapes)) for shape, count in shapes.items())
 

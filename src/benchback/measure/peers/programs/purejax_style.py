@@ -116,7 +116,7 @@ class Simulated:
 
     def reset(self, key: jax.Array, params: None) -> tuple[jax.Array, Any]:
         """First observation and state."""
-        state = self.env.reset(key)
+        state: Any = self.env.reset(key)
         return state.obs, state
 
     def step(self, key: jax.Array, state: Any, action: jax.Array, params: None) -> tuple[Any, ...]:
@@ -131,7 +131,8 @@ class LoggedEnv:
 
     def __init__(self, name: str) -> None:
         self.real = name not in gymnax.registered_envs or name == "Pendulum-v1"
-        self.env, self.params = gymnax.make(name) if name in gymnax.registered_envs else (Simulated(name), None)
+        made: Any = gymnax.make(name) if name in gymnax.registered_envs else (Simulated(name), None)
+        self.env, self.params = made
         self.num_actions: int = self.env.num_actions
 
     def draw_action(self, key: jax.Array) -> jax.Array:
