@@ -362,7 +362,8 @@ def test_a_schedule_evolves_goes_on_and_is_trained_with_in_another_backend(
     assert run_command(*command, "--generations", "2", "--test-seeds", "2") == 0
     assert "no better than start" in capsys.readouterr().out
     assert (out / "epsilons.png").exists()
-    assert run_command("train", "--config", str(out / "best.yaml"), "--backend", "pytorch", "--mode", "none") == 0
+    trained = ("--backend", "pytorch", "--mode", "none", "--out", str(tmp_path / "run"))
+    assert run_command("train", "--config", str(out / "best.yaml"), *trained) == 0
     best = yaml.safe_load((out / "best.yaml").read_text())
     assert best["exploration"] == "knots"
     assert len(best["epsilons"]) == 3

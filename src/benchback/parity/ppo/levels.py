@@ -33,9 +33,14 @@ NUM_ITERATIONS = 4
 
 def forward(subject: Subject) -> Iterator[Deviation]:
     """L0: greedy actions, values and log-probabilities of a rollout, and the initial weights."""
-    yield from _forward(subject, subject.chosen(cases.MINIBATCHES), "discrete")
+    yield from _forward(subject, _chosen(subject, cases.MINIBATCHES), "discrete")
     if _boxes(subject):
         yield from boxed(_forward(subject, cases.NORMALISED_MINIBATCHES, "box"))
+
+
+def _chosen(subject: Subject, config: Config) -> Config:
+    """The configuration of a case with the options under test, sized for the network."""
+    return cases.sized(subject.chosen(config), subject.network)
 
 
 def _boxes(subject: Subject) -> bool:
@@ -128,14 +133,14 @@ def of_gradient_step(subject: Subject, case: Any, found: Weights, expected: Weig
 
 def twenty_steps(subject: Subject) -> Iterator[Deviation]:
     """L2: twenty gradient steps, where small differences accumulate."""
-    config = subject.chosen(cases.BASE if subject.thorough else cases.MINIBATCHES)
+    config = _chosen(subject, cases.BASE if subject.thorough else cases.MINIBATCHES)
     yield from _twenty_steps(subject, config, "discrete")
     if _boxes(subject):
         yield from boxed(_twenty_steps(subject, config, "box"))
 
 
 def _twenty_steps(subject: Subject, config: Config, kind: cases.Kind) -> Iterator[Deviation]:
-    weights, minibatches = cases.twenty_steps(kind, subject.network)
+    weights, minibatches = cases.twenty_steps(config, kind, subject.network)
     learn = partial(oracle.learn, config=config)
     return worst(gradient_steps(subject, subject.agent(config, kind), SEED, weights, minibatches, learn))
 
@@ -143,8 +148,8 @@ def _twenty_steps(subject: Subject, config: Config, kind: cases.Kind) -> Iterato
 def update(subject: Subject) -> Iterator[Deviation]:
     """L3: whole updates on given rollouts, then whole iterations."""
     configs = (cases.MINIBATCHES, cases.PLAIN) if subject.thorough else (cases.MINIBATCHES,)
-    yield from worst(d for config in configs for d in _given_rollout(subject, subject.chosen(config), "discrete"))
-    yield from _iterations(subject, subject.chosen(cases.MINIBATCHES), "discrete")
+    yield from worst(d for config in configs for d in _given_rollout(subject, _chosen(subject, config), "discrete"))
+    yield from _iterations(subject, _chosen(subject, cases.MINIBATCHES), "discrete")
     if _boxes(subject):
         yield from boxed(normalised_update(subject))
         yield from boxed(_iterations(subject, cases.NORMALISED_MINIBATCHES, "box"))
@@ -227,7 +232,7 @@ def beside(subject: Subject) -> Iterator[Deviation]:
     from benchback.parity.beside import beside_jax  # it imports torch
 
     weights = cases.network(np.random.default_rng(5), "discrete", subject.network)
-    course = Course(cases.MINIBATCHES, "discrete", SEED, weights, number=2)
+    course = Course(cases.sized(cases.MINIBATCHES, subject.network), "discrete", SEED, weights, number=2)
     return beside_jax(subject, REFERENCE, course)
 
 
