@@ -45,9 +45,9 @@ def keep(network: str, rows: Sequence[Row]) -> None:
     print(json.dumps(found), flush=True)
 
 
-def measured(algorithm: str, network: str, backend: str, dtype: str) -> None:
-    """Measure the levels that are missing, which share programs."""
-    missing = [level for level in LEVELS if (algorithm, network, backend, dtype, level) not in kept()]
+def measured(algorithm: str, network: str, backend: str, dtype: str, levels: Sequence[str]) -> None:
+    """Measure those of the levels that are missing, which share programs."""
+    missing = [level for level in levels if (algorithm, network, backend, dtype, level) not in kept()]
     spec = BUILT_IN_BACKENDS[backend]
     mode = spec.best if spec.family == "jax" else "none"
     rows: list[Row] = []
@@ -87,6 +87,7 @@ def main() -> None:
     parser.add_argument("--networks", nargs="*", default=["cnn", "shared_cnn", "gru"])
     parser.add_argument("--dtypes", nargs="*", default=list(DTYPES), choices=DTYPES)
     parser.add_argument("--backends", nargs="*", default=list(BUILT_IN_BACKENDS), choices=BUILT_IN_BACKENDS)
+    parser.add_argument("--levels", nargs="*", default=list(LEVELS), choices=LEVELS)
     flags = parser.parse_args()
     limit_threads(1)
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {QUICK}".strip()
@@ -95,7 +96,7 @@ def main() -> None:
     for network in flags.networks:
         for dtype in flags.dtypes:
             for backend in flags.backends:
-                measured(flags.algorithm, network, backend, dtype)
+                measured(flags.algorithm, network, backend, dtype, flags.levels)
         print(f"\n{table(flags.algorithm, network)}\n", flush=True)
 
 

@@ -120,7 +120,7 @@ def subject_of(algorithm: str, network: str, backend: str, dtype: str = "float32
 def off(subject: Subject, levels: Sequence[str]) -> dict[str, float]:
     """Level and quantity -> deviation beyond its tolerance."""
     functions = import_module(f"benchback.parity.{subject.algorithm}.levels").LEVELS
-    with computing(subject.dtype, optimised=False):
+    with computing(subject.dtype, optimised=subject.network in environment.LARGE):
         found = {(level, quantity): x for level in levels for quantity, x in functions[level](subject)}
     assert found
     return {
