@@ -243,11 +243,16 @@ def test_no_better_is_said_where_the_interval_includes_no_difference() -> None:
 def test_the_page_has_figures_and_the_table(tmp_path: Path) -> None:
     wanted = replace(asked(generations=2), run=replace(RUN, config=replace(RUN.config)))
     found = run_hill(tmp_path / "search.safetensors", wanted)
+    page.write_fitness(tmp_path, wanted, found.history)
+    live = (tmp_path / "report.html").read_text()
+    assert live.count("<svg") == 1
+    assert 'http-equiv="refresh"' in live
     contests = [contest(discovered=[1.0, 2.0], clip=[1.0, 3.0])]
     paths = page.write_page(tmp_path, wanted, found.vector, found.history, contests)
     assert page.write_result(tmp_path, wanted, found.vector, found.history).name == "objective.json"
     text = paths[-1].read_text()
     assert text.count("<svg") == 2
+    assert "refresh" not in text
     assert "no better than clip" in text
     assert len((tmp_path / "history.csv").read_text().splitlines()) == 3
 
@@ -326,6 +331,8 @@ def test_what_is_discovered_is_trained_with(
     assert run_command(*search_it) == 0
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [event["event"] for event in events] == ["generation", "generation", "found"]
+    assert events[0]["left_s"] > 0
+    assert events[1]["left_s"] == 0
     # With one seed for all, only their drifts make members differ.
     assert events[-2]["gymnax/CartPole-v1"]["tried_std"] > 0
     assert {x.name for x in Path("found").iterdir()} >= {"fitness.png", "gradients.png", "report.html", "history.csv"}
@@ -362,7 +369,8 @@ def test_a_schedule_evolves_goes_on_and_is_trained_with_in_another_backend(
     assert run_command(*command, "--generations", "2", "--test-seeds", "2") == 0
     assert "no better than start" in capsys.readouterr().out
     assert (out / "epsilons.png").exists()
-    assert run_command("train", "--config", str(out / "best.yaml"), "--backend", "pytorch", "--mode", "none") == 0
+    trained = ("--backend", "pytorch", "--mode", "none", "--out", str(tmp_path / "run"))
+    assert run_command("train", "--config", str(out / "best.yaml"), *trained) == 0
     best = yaml.safe_load((out / "best.yaml").read_text())
     assert best["exploration"] == "knots"
     assert len(best["epsilons"]) == 3
@@ -380,6 +388,14 @@ def test_a_search_that_is_killed_goes_on_as_if_it_had_not_been(tmp_path: Path) -
         subprocess.run([*command, str(tmp_path / name)], check=True, capture_output=True)
     killed, whole = (objectives.read(tmp_path / name / "objective.json") for name in ("killed", "whole"))
     assert killed == whole
+
+
+def test_the_published_scale_is_a_run_of_fifty_million_steps() -> None:
+    text = (Path(__file__).parent.parent / "docs" / "discovery" / "published.yaml").read_text()
+    run = Run.from_dict(yaml.safe_load(text))
+    assert run.env == "brax/hopper"
+    assert run.config.batch_size * run.config.num_iterations == pytest.approx(5e7, rel=1e-3)
+    assert "Predicted: " in text
 
 
 def test_an_empty_genome_trains_the_run_as_it_is() -> None:

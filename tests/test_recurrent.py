@@ -1,6 +1,7 @@
 """Recurrent PPO: the oracle is right, every backend computes what it computes, and mistakes about memory are caught."""
 
 import ast
+import json
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
@@ -20,11 +21,13 @@ from benchback.errors import InputError
 from benchback.measure.flops import layer_sizes, work_ledger
 from benchback.parity import Row, check, measure
 from benchback.parity.oracle import parameters, widened
+from benchback.parity.ppo import cases as feedforward
 from benchback.parity.ppo import recurrent_cases as cases
 from benchback.parity.ppo import recurrent_oracle as oracle
 from benchback.parity.subject import Subject
 from benchback.registry import BACKENDS
-from benchback.training import advance
+from benchback.training import advance, train
+from benchback.training.evaluate import evaluate
 from benchback.training.run import Run
 
 # The oracle.
@@ -117,13 +120,37 @@ def test_every_case_in_both_precisions_and_every_mode_is_within_tolerance(backen
     assert {row.level for row in rows} == set(levels)
 
 
-# torch in its best mode: `benchback parity --network gru --backends pytorch --levels laws probes`.
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", [name for name, spec in BACKENDS.items() if spec.family == "jax"])
 def test_laws_are_kept_and_probes_learnt(backend: str) -> None:
     rows = list(check("ppo", backend, ["laws", "probes"], network="gru"))
     assert {row.quantity for row in rows} >= {"law/phases_keep_apart", "probe_value/TwoStep", "probe_action/ObsTarget"}
     assert [row for row in rows if not row.ok] == []
+
+
+@pytest.mark.slow
+def test_torch_keeps_the_laws_learns_probes_and_computes_the_same_in_every_mode(benchback: Callable[..., Any]) -> None:
+    """In a process of its own: torch.compile cannot see through the checks of annotations."""
+    levels = ("L4", "laws", "probes")
+    done = benchback("parity", "--network", "gru", "--backends", "pytorch", "--levels", *levels, "--json")
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    found = json.loads(done.stdout)
+    assert found["ok"]
+    assert {row["level"] for row in found["rows"]} == set(levels)
+
+
+CHAIN = {"algorithm": "ppo", "env": "gymnax/MemoryChain-bsuite+param.memory_length=4", "hidden_sizes": [16]}
+CHAIN |= {"num_envs": 16, "num_steps": 15, "num_iterations": 40, "num_epochs": 4, "num_minibatches": 2}
+CHAIN |= {"learning_rate": 5e-3}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("network", "backend"), [*(("gru", name) for name in BACKENDS), ("mlp", "purejax")])
+def test_what_was_said_earlier_is_learnt_by_a_network_with_a_memory_only(network: str, backend: str) -> None:
+    run = Run.from_dict(CHAIN | {"network": network, "backend": backend, "mode": quickest(backend)})
+    *_, last = train(run)
+    mean = evaluate(run, last.export(), episodes=64, seed=5).mean()
+    assert mean > 0.9 if network == "gru" else abs(mean) < 0.5
 
 
 # Mistakes, made on purpose. In torch they cost no compilation; in plain JAX they are the same, and slow.
@@ -246,6 +273,22 @@ def test_mistake_about_memory_is_caught(mistake: str, backend: str, monkeypatch:
 def executed(backend: str) -> Agent:
     """The agent of the parity tests, whose programs are compiled already."""
     return Subject("ppo", backend, "float32", {}, quickest(backend), network="gru").agent(cases.MINIBATCHES)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_checkpoints_move_between_all_backends(backend: str) -> None:
+    """Arrays under canonical names come back as they were; what is computed with them is L1."""
+    random = np.random.default_rng(0)
+    written = {
+        name: x.astype(np.float32) if x.ndim else x
+        for name, x in feedforward.midway(cases.network(random), random).items()
+    }
+    agent = Subject("ppo", backend, "float32", {}, network="gru").plain(cases.MINIBATCHES)
+    found = network_of(agent.export(start(agent, 0, written)))
+    assert {"gru/input/kernel", "gru/hidden/kernel", "gru/bias_n", "adam/mean/gru/bias_n"} <= found.keys()
+    assert found.keys() == network_of(written).keys()
+    for name, x in network_of(written).items():
+        np.testing.assert_array_equal(found[name], x, err_msg=name)
 
 
 @pytest.mark.parametrize("backend", ["purejax", "pytorch"])

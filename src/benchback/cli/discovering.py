@@ -260,12 +260,13 @@ class Reporter:
         found = environments(row)
         status = ", ".join(f"return {x['result']:.4g} (start {x['start']:.4g})" for x in found.values())
         self.bar.update(self.task, completed=done, status=status)
+        # The first one compiles.
+        pace = [x["seconds"] for x in history[1:]] or [row["seconds"]]
+        left_s = sum(pace) / len(pace) * (total - done)
         if self.as_json:
-            print(json.dumps({"event": "generation", "search": name, "generation": done} | row), flush=True)
+            about = {"event": "generation", "search": name, "generation": done, "left_s": left_s}
+            print(json.dumps(about | row), flush=True)
         elif not self.console.is_terminal:
-            # The first one compiles.
-            pace = [x["seconds"] for x in history[1:]] or [row["seconds"]]
-            left_s = sum(pace) / len(pace) * (total - done)
             print(f"{name}: generation {done}/{total}  {status}  {left_s:.0f} s left", file=sys.stderr, flush=True)
 
 

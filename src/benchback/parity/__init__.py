@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, cast
 from benchback import registry
 from benchback.agent import Gradients
 from benchback.errors import InputError
+from benchback.parity.environment import LARGE
 from benchback.parity.tolerance import CHECKS, tolerance
 
 if TYPE_CHECKING:
@@ -73,7 +74,8 @@ def measure(
         agents = {}
         for backend in backends:
             subject = Subject(algorithm, backend, dtype, agents, mode, unit, gradients, thorough, network)
-            yield from _rows(subject, levels, optimised=False)
+            # Without LLVM's optimiser the convolutions of a large network take longer than compiling them with it.
+            yield from _rows(subject, levels, optimised=network in LARGE)
 
 
 def prove(proof: str) -> Iterator[Row]:

@@ -1,14 +1,18 @@
 """Shared by the test cases of all algorithms: numbers that float32 holds exactly, and rollouts with every ending."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 import numpy as np
 
 from benchback.agent import Weights
 from benchback.algorithms.onpolicy import Transition
-from benchback.parity.environment import OBSERVATION_SIZE, observation_shape
+from benchback.parity.environment import OBSERVATION_SIZE, observation_shape, observations
+from benchback.parity.oracle import nearest_edge, parameters
 from benchback.plugins.towers import TOWERS
+
+EDGE = 1e-5
+"""How far relus of images are from changing sides: ten times what rounding to float32 makes of their sums."""
 
 
 def rounded(x: np.ndarray) -> np.ndarray:
@@ -24,6 +28,30 @@ def as_bits(obs: np.ndarray) -> np.ndarray:
 def exact(weights: Weights) -> Weights:
     """`weights` rounded to float32, stored in float64 for the oracle."""
     return {name: rounded(x).astype(float) if x.ndim else x for name, x in weights.items()}
+
+
+def clear_images(
+    random: np.random.Generator,
+    number: int,
+    network: str,
+    weights: Weights,
+    towers: Iterable[str],
+    *,
+    bits: bool = False,
+) -> np.ndarray:
+    """Images of bytes or bools, drawn again where one of a thousand relus is so near its edge that rounding decides.
+
+    The gradient jumps there: one relu on the other side in one of 64 rows changes it by 3e-4.
+    """
+
+    def draw(count: int) -> np.ndarray:
+        obs = observations(random, (count,), network)
+        return as_bits(obs) if bits else obs
+
+    obs, known = draw(number), parameters(weights)
+    while len(close := np.flatnonzero(np.min([nearest_edge(known, tower, obs) for tower in towers], 0) < EDGE)):
+        obs[close] = draw(len(close))
+    return obs
 
 
 def layers(random: np.random.Generator, tower: str, network: str, widths: Sequence[int]) -> Weights:

@@ -26,6 +26,8 @@ IMAGES: Mapping[str, tuple[int, ...]] = {
     "shared_nature_cnn": LARGE_IMAGE,
 }
 """Network -> shape of the images it is tested with: no two sides are alike, and more than a pixel is left of them."""
+LARGE = tuple(network for network, image in IMAGES.items() if image == LARGE_IMAGE)
+"""Networks with so many weights and products that they are tested with fewer rows."""
 
 
 def observation_shape(network: str) -> tuple[int, ...]:

@@ -122,6 +122,16 @@ def backward(
     return result, gradient
 
 
+def nearest_edge(weights: Weights, tower: str, obs: np.ndarray) -> np.ndarray:
+    """The smallest |h K + b| of any relu for each image: how far they are from changing sides."""
+    layers, names = forward(weights, tower, obs), layer_names(weights, tower)
+    found = [
+        np.abs(_product(x, weights[f"{name}/kernel"]) + weights[f"{name}/bias"]).reshape(len(obs), -1).min(1)
+        for name, x in zip(names[:-1], layers, strict=False)
+    ]
+    return np.min(found, 0)
+
+
 def summed(*gradients: Weights) -> Weights:
     """The sum of gradients: a trunk has some from each tower on it."""
     names = dict.fromkeys(name for gradient in gradients for name in gradient)

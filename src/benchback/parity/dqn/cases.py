@@ -11,9 +11,11 @@ import numpy as np
 from benchback.agent import Weights
 from benchback.algorithms.dqn.config import Config
 from benchback.algorithms.dqn.loss import Minibatch
-from benchback.parity.cases import as_bits, exact, layers, rounded
-from benchback.parity.environment import NUM_ACTIONS, observations
+from benchback.parity.cases import as_bits, clear_images, exact, layers, rounded
+from benchback.parity.dqn import oracle
+from benchback.parity.environment import LARGE, NUM_ACTIONS, observations
 from benchback.parity.oracle import fresh_adam, parameters
+from benchback.plugins.towers import TOWERS
 
 BASE = Config(
     num_envs=4,
@@ -64,6 +66,14 @@ class Case:
     minibatch: Minibatch
 
 
+def sized(config: Config, architecture: str) -> Config:
+    """The configuration with a larger epsilon of Adam for a large network.
+
+    A first step divides each gradient by its size. Of 76,275 some are a billionth of the largest, by cancellation.
+    """
+    return replace(config, adam_epsilon=2**-10) if architecture in LARGE else config
+
+
 def network(random: np.random.Generator, architecture: str = "mlp") -> Weights:
     """Weights with values of order one, a different target network, and an initial Adam state."""
     online, target = (layers(random, "critic", architecture, (*BASE.hidden, NUM_ACTIONS)) for _ in range(2))
@@ -79,10 +89,17 @@ def midway(weights: Weights, random: np.random.Generator) -> Weights:
     return exact(result) | {"adam/count": np.array(6 * BASE.num_updates + 1, np.int32)}
 
 
-def minibatch(random: np.random.Generator, architecture: str = "mlp", *, binary: bool = False) -> Minibatch:
-    """Transitions, a quarter of them terminal; observations float, bytes of images or, as in MinAtar, bool."""
+def minibatch(
+    random: np.random.Generator, weights: Weights, architecture: str = "mlp", *, binary: bool = False
+) -> Minibatch:
+    """Transitions, a quarter of them terminal; observations float, bytes of images or, as in MinAtar, bool.
+
+    Images are clear of the edges of relus of the network with these weights.
+    """
     seen = rounded(observations(random, (2, ROWS), architecture))
     obs, next_obs = as_bits(seen) if binary else seen
+    if architecture in TOWERS:
+        obs = clear_images(random, ROWS, architecture, weights, ("critic",), bits=binary)
     return Minibatch(
         obs=obs,
         action=random.integers(NUM_ACTIONS, size=ROWS).astype(np.int32),
@@ -96,12 +113,18 @@ def single_steps(architecture: str = "mlp") -> list[Case]:
     """Both types of observations, initial and midway Adam states, both values of the options."""
     random = np.random.default_rng(0)
     weights = network(random, architecture)
-    data = [minibatch(random, architecture), minibatch(random, architecture, binary=True)]
+    data = [minibatch(random, weights, architecture, binary=binary) for binary in (False, True)]
     starts = [(weights, data[0]), (weights, data[1]), (midway(weights, random), data[0])]
-    return [Case(config, *start) for config in (BASE, OTHER) for start in starts]
+    return [Case(sized(config, architecture), *start) for config in (BASE, OTHER) for start in starts]
 
 
-def twenty_steps(architecture: str = "mlp") -> tuple[Weights, list[Minibatch]]:
-    """Weights and twenty minibatches."""
+def twenty_steps(config: Config, architecture: str = "mlp") -> tuple[Weights, list[Minibatch]]:
+    """Weights and twenty minibatches, for gradient steps of this configuration."""
     random = np.random.default_rng(1)
-    return network(random, architecture), [minibatch(random, architecture) for _ in range(20)]
+    weights = now = network(random, architecture)
+    minibatches = []
+    for _ in range(20):
+        minibatches.append(minibatch(random, now, architecture))
+        if architecture in TOWERS:
+            now, _ = oracle.learn(now, minibatches[-1], config)
+    return weights, minibatches

@@ -29,9 +29,9 @@ def forward(subject: Subject) -> Iterator[Deviation]:
     """L0: greedy actions of `act` and of a rollout, the rollout's next observations, and the initial weights."""
     random = np.random.default_rng(2)
     weights = cases.network(random, subject.network)
-    obs = cases.minibatch(random, subject.network).obs
+    obs = cases.minibatch(random, weights, subject.network).obs
     # Exploration is data: the programs are those of the other levels.
-    agent = replace(subject.agent(subject.chosen(cases.BASE)), hyper=_greedy(subject).hyper)
+    agent = replace(subject.agent(_chosen(subject, cases.BASE)), hyper=_greedy(subject).hyper)
     action = subject.greedy(agent, start(agent, SEED, weights), obs)
     batch = subject.fetch(agent.rollout(start(agent, SEED, weights))[1])
     taken = deviation.mismatch(batch.action, oracle.greedy(weights, batch.obs))
@@ -41,10 +41,15 @@ def forward(subject: Subject) -> Iterator[Deviation]:
     yield from initial_weights(agent.export(start(agent, SEED)))
 
 
+def _chosen(subject: Subject, config: Config) -> Config:
+    """The configuration of a case with the options under test, sized for the network."""
+    return cases.sized(subject.chosen(config), subject.network)
+
+
 def _greedy(subject: Subject) -> Config:
     """The configuration without exploration."""
     knots = subject.options.get("epsilons", ())
-    return replace(subject.chosen(cases.GREEDY), epsilons=(0.0,) * len(knots))
+    return replace(_chosen(subject, cases.GREEDY), epsilons=(0.0,) * len(knots))
 
 
 def initial_weights(weights: Weights) -> Iterator[Deviation]:
@@ -62,7 +67,8 @@ def one_step(subject: Subject) -> Iterator[Deviation]:
     """L1: one gradient step on each case."""
     # Another option, or observations of another type, is another program.
     every = cases.single_steps(subject.network)
-    steps = [x for x in every if x.config == cases.BASE and x.minibatch.obs.dtype != np.bool_]
+    base = cases.sized(cases.BASE, subject.network)
+    steps = [x for x in every if x.config == base and x.minibatch.obs.dtype != np.bool_]
     chosen = (replace(case, config=subject.chosen(case.config)) for case in (every if subject.thorough else steps))
     return worst(d for case in chosen for d in _one_step(subject, case))
 
@@ -87,8 +93,8 @@ def _one_step(subject: Subject, case: cases.Case) -> Iterator[Deviation]:
 
 def twenty_steps(subject: Subject) -> Iterator[Deviation]:
     """L2: twenty gradient steps, where small differences accumulate."""
-    weights, minibatches = cases.twenty_steps(subject.network)
-    config = subject.chosen(cases.BASE)
+    config = _chosen(subject, cases.BASE)
+    weights, minibatches = cases.twenty_steps(config, subject.network)
     learn = partial(oracle.learn, config=config)
     return worst(gradient_steps(subject, subject.agent(config), SEED, weights, minibatches, learn))
 
@@ -96,7 +102,7 @@ def twenty_steps(subject: Subject) -> Iterator[Deviation]:
 def update(subject: Subject) -> Iterator[Deviation]:
     """L3: whole iterations from an empty replay until it has wrapped around and the target is updated."""
     configs = (cases.BASE, cases.OTHER) if subject.thorough else (cases.BASE,)
-    return worst(d for config in configs for d in _iterations(subject, subject.chosen(config)))
+    return worst(d for config in configs for d in _iterations(subject, _chosen(subject, config)))
 
 
 def _course(subject: Subject, config: Config) -> Course:
@@ -148,21 +154,21 @@ def _order(subject: Subject, config: Config, rng: np.ndarray, inserted: int) -> 
 
 def execution(subject: Subject) -> Iterator[Deviation]:
     """L4: every mode and unit; torch and JAX."""
-    yield from executions(subject, cases.TINY)
+    yield from executions(subject, cases.sized(cases.TINY, subject.network))
     if subject.spec.family == "torch":
         yield from beside(subject)
 
 
 def members(subject: Subject) -> Iterator[Deviation]:
     """The part of L4 in which members of a population, in the subject's mode and unit, are compared with runs alone."""
-    return population(subject, subject.chosen(cases.TINY), "discrete", (subject.mode, subject.unit))
+    return population(subject, _chosen(subject, cases.TINY), "discrete", (subject.mode, subject.unit))
 
 
 def beside(subject: Subject) -> Iterator[Deviation]:
     """The part of L4 in which torch is run beside the JAX family, with the same noise and rows."""
     from benchback.parity.beside import beside_jax  # it imports torch
 
-    return beside_jax(subject, REFERENCE, _course(subject, cases.BASE))
+    return beside_jax(subject, REFERENCE, _course(subject, cases.sized(cases.BASE, subject.network)))
 
 
 LEVELS = {"L0": forward, "L1": one_step, "L2": twenty_steps, "L3": update, "L4": execution}

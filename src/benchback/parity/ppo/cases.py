@@ -13,8 +13,17 @@ from benchback.agent import Weights
 from benchback.algorithms.onpolicy import Transition
 from benchback.algorithms.ppo.config import Config
 from benchback.algorithms.ppo.loss import Minibatch
-from benchback.parity.cases import as_bits, ends_of_episodes, exact, layers, on_policy_rollout, random_kernels, rounded
-from benchback.parity.environment import ACTION_SIZE, NUM_ACTIONS, observations
+from benchback.parity.cases import (
+    as_bits,
+    clear_images,
+    ends_of_episodes,
+    exact,
+    layers,
+    on_policy_rollout,
+    random_kernels,
+    rounded,
+)
+from benchback.parity.environment import ACTION_SIZE, LARGE, NUM_ACTIONS, observations
 from benchback.parity.oracle import fresh_adam, parameters
 from benchback.parity.ppo import oracle
 from benchback.plugins.towers import TOWERS
@@ -85,7 +94,6 @@ PROBE = Config(
 )
 """Learns environments whose values are known within seconds."""
 
-ROWS = BASE.batch_size
 Kind = Literal["discrete", "box"]
 
 
@@ -132,34 +140,57 @@ def midway(weights: Weights, random: np.random.Generator) -> Weights:
     return exact(result) | {"adam/count": np.array(2 * BASE.updates_per_iteration + 1, np.int32)}
 
 
-def near(weights: Weights, random: np.random.Generator, architecture: str = "mlp") -> Minibatch:
-    """Data as at the start of an update: ratios and values within the clipping range, a small gradient."""
-    return _minibatch(weights, random, observations(random, (ROWS,), architecture), drift=0.05, error=0.1)
+def sized(config: Config, architecture: str) -> Config:
+    """The configuration with a quarter of the rows for a large network: its products are most of the work."""
+    return replace(config, num_envs=4, num_steps=config.num_steps // 2) if architecture in LARGE else config
 
 
-def far(weights: Weights, random: np.random.Generator, architecture: str = "mlp") -> Minibatch:
+def near(
+    weights: Weights, random: np.random.Generator, architecture: str = "mlp", now: Weights | None = None
+) -> Minibatch:
+    """Data as at the start of an update: ratios and values within the clipping range, a small gradient.
+
+    Images are clear of the edges of relus with the weights `now`, by default the given ones.
+    """
+    return _minibatch(weights, random, _seen(now or weights, random, architecture), drift=0.05, error=0.1)
+
+
+def far(
+    weights: Weights, random: np.random.Generator, architecture: str = "mlp", now: Weights | None = None
+) -> Minibatch:
     """Data of a distant policy: ratios and values clipped on both sides, gradient norm above the limit."""
-    return _minibatch(weights, random, observations(random, (ROWS,), architecture), drift=1.0, error=3.0)
+    return _minibatch(weights, random, _seen(now or weights, random, architecture), drift=1.0, error=3.0)
 
 
 def binary(weights: Weights, random: np.random.Generator, architecture: str = "mlp") -> Minibatch:
     """Bool observations, as in MinAtar."""
-    obs = as_bits(observations(random, (ROWS,), architecture))
-    return _minibatch(weights, random, obs, drift=0.2, error=0.5)
+    return _minibatch(weights, random, _seen(weights, random, architecture, bits=True), drift=0.2, error=0.5)
+
+
+def _seen(weights: Weights, random: np.random.Generator, architecture: str, *, bits: bool = False) -> np.ndarray:
+    rows = sized(BASE, architecture).batch_size
+    if architecture in TOWERS:
+        return clear_images(random, rows, architecture, weights, ("actor", "critic"), bits=bits)
+    obs = observations(random, (rows,), architecture)
+    return as_bits(obs) if bits else obs
 
 
 def _minibatch(
     weights: Weights, random: np.random.Generator, obs: np.ndarray, *, drift: float, error: float
 ) -> Minibatch:
-    action = _action(weights, obs, random, (ROWS,))
-    old_value = oracle.value(parameters(weights), obs) + drift * random.normal(size=ROWS)
+    rows = len(obs)
+    action = _action(weights, obs, random, (rows,))
+    old_value = oracle.value(parameters(weights), obs) + drift * random.normal(size=rows)
+    # Images are bright, so that values of all rows share their rounding; it would count sixty times where errors of
+    # both signs cancel in the gradient.
+    mean_error = 1.0 if obs.ndim == 4 else 0.0
     minibatch = Minibatch(
         obs=obs,
         action=action,
-        log_prob=oracle.log_prob(parameters(weights), obs, action) + drift * random.normal(size=ROWS),
+        log_prob=oracle.log_prob(parameters(weights), obs, action) + drift * random.normal(size=rows),
         value=old_value,
-        advantage=random.normal(size=ROWS) + 0.5,
-        target=old_value + error * random.normal(size=ROWS),
+        advantage=random.normal(size=rows) + 0.5,
+        target=old_value + error * (mean_error + random.normal(size=rows)),
     )
     return Minibatch(*map(rounded, minibatch))
 
@@ -176,6 +207,9 @@ def transitions(weights: Weights, config: Config, random: np.random.Generator, a
     """A rollout whose episodes end in every way: terminated, truncated, both, also on the last step."""
     shape = config.num_steps, config.num_envs
     obs = observations(random, shape, architecture)
+    if architecture in TOWERS:
+        images = clear_images(random, config.batch_size, architecture, weights, ("actor", "critic"))
+        obs = images.reshape(obs.shape)
     if config.normalise_obs:
         obs = unlike_each_other(obs)
     action = _action(weights, obs, random, shape)
@@ -206,7 +240,7 @@ def single_steps(kind: Kind = "discrete", architecture: str = "mlp") -> list[Cas
     data = [make(weights, random, architecture) for make in (near, far, binary)]
     starts = [(weights, minibatch) for minibatch in data] + [(midway(weights, random), data[0])]
     configs = (BASE, PLAIN) if kind == "discrete" else (BASE,)
-    return [Case(config, *start) for config in configs for start in starts]
+    return [Case(sized(config, architecture), *start) for config in configs for start in starts]
 
 
 def steps_of_surrogate(config: Config) -> list[Case]:
@@ -220,8 +254,8 @@ def _with_edges(weights: Weights, minibatch: Minibatch) -> Minibatch:
     log_prob, advantage = minibatch.log_prob.copy(), minibatch.advantage.copy()
     log_prob[:4] = rounded(oracle.log_prob(parameters(weights), minibatch.obs, minibatch.action)[:4])
     # Whole numbers whose mean is a whole number: zero stays exactly zero in either precision.
-    advantage[:] = np.resize(np.array([3, -2, 0, 1, -4, 2], np.float32), ROWS)
-    advantage[-1] -= advantage.sum() % ROWS
+    advantage[:] = np.resize(np.array([3, -2, 0, 1, -4, 2], np.float32), len(advantage))
+    advantage[-1] -= advantage.sum() % len(advantage)
     advantage[:] = advantage - advantage.mean()
     return minibatch._replace(log_prob=log_prob, advantage=advantage)
 
@@ -229,14 +263,19 @@ def _with_edges(weights: Weights, minibatch: Minibatch) -> Minibatch:
 def steps_of_one_program(architecture: str = "mlp") -> list[Case]:
     """The steps of one configuration with observations of one type, which one compiled program covers."""
     return [
-        replace(case, config=MINIBATCHES)
+        replace(case, config=sized(MINIBATCHES, architecture))
         for case in single_steps("discrete", architecture)
-        if case.config == BASE and case.minibatch.obs.dtype != np.bool_
+        if case.config == sized(BASE, architecture) and case.minibatch.obs.dtype != np.bool_
     ]
 
 
-def twenty_steps(kind: Kind = "discrete", architecture: str = "mlp") -> tuple[Weights, list[Minibatch]]:
-    """Weights and twenty minibatches, alternately `near` and `far`."""
+def twenty_steps(config: Config, kind: Kind = "discrete", architecture: str = "mlp") -> tuple[Weights, list[Minibatch]]:
+    """Weights and twenty minibatches, alternately `near` and `far`, for gradient steps of this configuration."""
     random = np.random.default_rng(1)
-    weights = network(random, kind, architecture)
-    return weights, [(far if i % 2 else near)(weights, random, architecture) for i in range(20)]
+    weights = now = network(random, kind, architecture)
+    minibatches = []
+    for i in range(20):
+        minibatches.append((far if i % 2 else near)(weights, random, architecture, now))
+        if architecture in TOWERS:
+            now, _ = oracle.learn(now, minibatches[-1], config)
+    return weights, minibatches

@@ -31,9 +31,15 @@ def write_result(out: Path, asked: Asked, vector: np.ndarray, history: Sequence[
     return out / "best.yaml"
 
 
-def write_fitness(out: Path, asked: Asked, history: Sequence[Row], name: str = "fitness") -> None:
-    """The chart of fitness by generation, replaced."""
-    _write_chart(out, name, figures.fitness(history, f"{asked.strategy}, {asked.settings.agents} agents"))
+REFRESH_S = 10
+"""Seconds after which a browser loads the page of a search again that is under way."""
+
+
+def write_fitness(out: Path, asked: Asked, history: Sequence[Row]) -> None:
+    """The chart of fitness by generation, replaced; and a report.html with it that follows the search in a browser."""
+    chart = figures.fitness(history, f"{asked.strategy}, {asked.settings.agents} agents")
+    shown = {"fitness": _write_chart(out, "fitness", chart)}
+    write_atomically(out / "report.html", page(asked, shown, (), refresh_s=REFRESH_S))
 
 
 def write_page(
@@ -60,8 +66,8 @@ def _write_chart(out: Path, name: str, chart: dict[str, Any]) -> str:
     return svg.decode()
 
 
-def page(asked: Asked, charts: Mapping[str, str], contests: Sequence[Contest]) -> str:
-    """The whole page; it loads nothing."""
+def page(asked: Asked, charts: Mapping[str, str], contests: Sequence[Contest], refresh_s: int | None = None) -> str:
+    """The whole page; it loads nothing, but itself again every so many seconds while the search is under way."""
     title = f"Discovered on {', '.join(asked.envs)}"
     told = [sentence(x, other) for x in contests for other in x.scores if other != FOUND]
     sections = [
@@ -71,7 +77,8 @@ def page(asked: Asked, charts: Mapping[str, str], contests: Sequence[Contest]) -
         _table(contests) if contests else "",
     ]
     style = f"{STYLE} figure {{ margin: 1.5rem 0; background: #fff }} figure svg {{ max-width: 100%; height: auto }}"
-    head = f'<meta charset="utf-8"><title>{html.escape(title)}</title><style>{style}</style>'
+    again = f'<meta http-equiv="refresh" content="{refresh_s}">' if refresh_s else ""
+    head = f'<meta charset="utf-8">{again}<title>{html.escape(title)}</title><style>{style}</style>'
     return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>{"".join(sections)}</body></html>\n'
 
 
