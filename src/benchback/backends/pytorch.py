@@ -15,6 +15,7 @@ An implementation provides them under these names; all else runs in eager torch:
 The dots are further inputs of the policy that a rollout does not change, e.g. a normaliser: tuples of tensors.
 """
 
+import logging
 import sys
 import warnings
 from collections.abc import Callable
@@ -139,6 +140,20 @@ NETWORKS = Networks(
 )
 
 
+ON_CPU: dict[str, Any] = {
+    # torch's tanh on the CPU, exact to the last bit, is a third of a small network's update. This one is within
+    # 2e-7 of it, like XLA's.
+    "cpp.use_decompose_tanh": True,
+    # One C++ file for each program, with the calls of its kernels, instead of one for each kernel and calls from
+    # Python. Precompiling the headers takes as long as three such files.
+    "cpp_wrapper": True,
+    "cpp_cache_precompile_headers": False,
+    # The processor's vector instructions are trusted: to try each kind takes six runs of the C++ compiler.
+    "cpp.vec_isa_ok": True,
+}
+"""Settings of inductor on a CPU."""
+
+
 def none(agent: Agent) -> Agent:
     """Mode: nothing compiled, neither in torch nor in a JAX environment."""
     return _with_wrapped(agent, lambda name, f: f.eager() if name == "env_step" else f)
@@ -161,9 +176,7 @@ def compile(agent: Agent) -> Agent:
     # On the CPU a compiled call costs more than the seven eager operations it would replace.
     if torch.cuda.is_available():
         names.add("policy_step")
-    # torch's tanh on the CPU, exact to the last bit, is a third of a small network's update. This one is within
-    # 2e-7 of it, like XLA's.
-    return _with_wrapped(agent, _compiling(names, keep, options={"cpp.use_decompose_tanh": True}))
+    return _with_wrapped(agent, _compiling(names, keep, options=None if torch.cuda.is_available() else ON_CPU))
 
 
 def cudagraphs(agent: Agent) -> Agent:
@@ -190,6 +203,8 @@ def _compiling(names: set[str], finish: Wrap, **options: Any) -> Wrap:
         warnings.simplefilter("ignore", DeprecationWarning)
         import torch._inductor.compile_fx
 
+    # Some operations are called through Python from a program in C++; a warning for each helps nobody.
+    logging.getLogger("torch._inductor.ir").setLevel(logging.ERROR)
     # Allows one program to contain the loss, its gradient and the optimiser.
     torch._dynamo.config.trace_autograd_ops = True
 
@@ -318,14 +333,26 @@ def scan(
 
 
 def _scan_in_program(step: Callable[..., Any], carry: Any, sequences: tuple[Any, ...]) -> tuple[Any, Any]:
-    """`scan` as a loop inside the compiled program; it takes lists, and outputs must not alias each other."""
+    """`scan` as a loop inside the compiled program; it takes lists, and outputs must not alias each other.
+
+    Tensors of one shape and type are carried as one: inductor's C++ wrapper crashes on two of equal value.
+    """
+    kinds = [(x.shape, x.dtype) for x in tensors_of(carry)]
+
+    def stacked(tree: Any) -> list[Tensor]:
+        each = list(zip(kinds, tensors_of(tree), strict=True))
+        return [torch.stack([x for other, x in each if other == kind]) for kind in dict.fromkeys(kinds)]
+
+    def unstacked(stacks: list[Tensor]) -> Any:
+        rows = {kind: iter(x.unbind()) for kind, x in zip(dict.fromkeys(kinds), stacks, strict=True)}
+        return refill(carry, (next(rows[kind]) for kind in kinds))
 
     def flat_step(flat: list[Tensor], inputs: tuple[Tensor, ...]) -> tuple[list[Tensor], list[Tensor]]:
-        following, output = step(refill(carry, iter(flat)), inputs)
-        return [x.clone() for x in tensors_of(following)], [x.clone() for x in output]
+        following, output = step(unstacked(flat), inputs)
+        return stacked(following), [x.clone() for x in output]
 
-    flat, outputs = torch_scan(flat_step, [x.clone() for x in tensors_of(carry)], sequences)
-    return refill(carry, iter(flat)), tuple(outputs)
+    flat, outputs = torch_scan(flat_step, stacked(carry), sequences)
+    return _cloned(unstacked(flat)), tuple(outputs)
 
 
 def _cloned(tree: Any) -> Any:

@@ -11,7 +11,8 @@ from benchback.envs.lazy_imports import lazy_imports
 from benchback.envs.vectorise import vectorise
 from benchback.errors import InputError
 
-with lazy_imports("seaborn", "matplotlib.pyplot"):  # gymnax imports them for rendering only, which takes two seconds
+# gymnax imports them for rendering only, which takes two seconds.
+with lazy_imports("seaborn", "matplotlib", "matplotlib.colors", "matplotlib.pyplot"):
     import gymnax
     from gymnax.environments import spaces
 

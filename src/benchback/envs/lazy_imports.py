@@ -21,8 +21,12 @@ class _StandIn(ModuleType):
 def lazy_imports(*names: str) -> Iterator[None]:
     """Context in which importing these modules gives placeholders that load them at the first attribute access."""
     missing = [name for name in names if name not in sys.modules]
-    for name in missing:
-        sys.modules[name] = _StandIn(name)
+    placeholders = {name: _StandIn(name) for name in missing}
+    sys.modules.update(placeholders)
+    for name, placeholder in placeholders.items():
+        package, _, last = name.rpartition(".")
+        if package in placeholders:  # `import a.b as c` asks a for b
+            setattr(placeholders[package], last, placeholder)
     try:
         yield
     finally:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch._inductor import config as inductor
 
 from benchback.algorithms.ppo.config import Config
 from benchback.algorithms.ppo.pytorch import State, make
@@ -52,8 +53,8 @@ def compiling(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def compile_gradients() -> None:
-    """Let one program contain the loss, its gradient and the optimiser."""
-    torch._dynamo.config.trace_autograd_ops = True
+    """Let one program contain the loss, its gradient and the optimiser, and be one C++ file with all its kernels."""
+    torch._dynamo.config.trace_autograd_ops = inductor.cpp_wrapper = True
 
 
 def eager(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
