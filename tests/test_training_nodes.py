@@ -135,15 +135,16 @@ class Driver:
     """`benchback` on the cluster, in a folder of its own."""
 
     def __init__(self, folder: Path, address: str) -> None:
-        self.folder, self.address = folder, address
+        self.folder, self.address, self.said = folder, address, folder / "said"
         self.process: subprocess.Popen | None = None
 
     def start(self, *arguments: str) -> subprocess.Popen:
         command = [sys.executable, "-m", "benchback.cli", *arguments]
         environment = os.environ | {"RAY_ADDRESS": self.address, "BENCHBACK_CACHE": str(self.folder / "cache")}
-        self.process = subprocess.Popen(
-            command, cwd=self.folder, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-        )
+        with self.said.open("w") as said:
+            self.process = subprocess.Popen(
+                command, cwd=self.folder, env=environment, stdout=subprocess.DEVNULL, stderr=said
+            )
         return self.process
 
     def train(self, *more: str) -> subprocess.Popen:
@@ -151,9 +152,9 @@ class Driver:
 
     def ended(self, code: int) -> str:
         assert self.process is not None
-        _, said = self.process.communicate(timeout=PATIENCE_S)
-        assert self.process.returncode == code, said
-        return said
+        found = self.process.wait(PATIENCE_S)
+        assert found == code, self.said.read_text()
+        return self.said.read_text()
 
     def wait(self, iteration: int) -> None:
         """Until so many iterations are done."""
