@@ -9,7 +9,7 @@ are within a round, above 1 where ours is faster. Theirs are the baselines `meas
 and `purejax_dqn.py`, vmapped over seeds and initialised one after another, because the wide batched QR of a vmapped
 initialisation can stop XLA's threads. rejax, if `benchback peers` has made its virtual environment, is a resident
 process that waits while others have their turn: its own `train_iteration`, vmapped in the same way. One thread each:
-set NPROC=1 before starting.
+set NPROC=1 before starting. Seconds are of processor time, which leaves out the turns of other programs on the core.
 """
 
 import argparse
@@ -47,7 +47,7 @@ CALL_STEPS = 2**18
 
 @dataclass
 class Side:
-    """A program of `iterations`, the state it is at and the time each call took."""
+    """A program of `iterations`, the state it is at and the processor time each call took."""
 
     program: Callable[[Any], tuple[Any, Any]]
     state: Any
@@ -57,10 +57,10 @@ class Side:
 
     def call(self) -> None:
         """Run the program once."""
-        started = time.perf_counter()
+        started = time.process_time()
         self.state, metrics = self.program(self.state)
         jax.block_until_ready((self.state, metrics))
-        self.seconds.append(time.perf_counter() - started)
+        self.seconds.append(time.process_time() - started)
 
 
 def compiled(function: Callable[[Any], Any], state: Any) -> Side:

@@ -7,6 +7,10 @@ every round: `one`, all members on one device, pinned to one processor; `all`, t
 devices as there are processors; `processes`, a single agent in a process of its own on each processor, all at the same
 time: what N processes give as long as they do not have to be started. Rates are agent steps per second without
 compiling.
+
+A round counts only if no side waited for a processor that another program had for more than 5 % of its time, by the
+kernel's counters: with the second processor busy, two devices cannot be faster than one. Rounds are added until so many
+have counted, ten times as many at most; if none does, nothing is printed.
 """
 
 import argparse
@@ -17,11 +21,21 @@ import statistics
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
-CALL_STEPS = 2**18
+CALL_STEPS = 2**16
 """Steps of all agents in one program call, about."""
 CPUS = sorted(os.sched_getaffinity(0))
+MOST_WAITED = 0.05
+"""Share of a turn that its threads may have waited for a processor."""
+MOST_ROUNDS = 10
+"""Rounds at most, for each that is asked for."""
+
+
+def waited_s() -> float:
+    """Seconds that the threads of this process have been ready to run and waited for a processor."""
+    return sum(int(path.read_text().split()[1]) for path in Path("/proc/self/task").glob("*/schedstat")) / 1e9
 
 
 def child(size: int, devices: int) -> None:
@@ -43,10 +57,10 @@ def child(size: int, devices: int) -> None:
     state, _ = jax.block_until_ready(program(start(many, 0)))
     print(json.dumps({"ready": size * iterations * batch_size}), flush=True)
     for _ in sys.stdin:
-        started, cpu = time.perf_counter(), time.process_time()
+        started, cpu, waited = time.perf_counter(), time.process_time(), waited_s()
         state, _ = jax.block_until_ready(program(state))
         took = {"seconds": time.perf_counter() - started, "cpu": time.process_time() - cpu}
-        print(json.dumps(took), flush=True)
+        print(json.dumps(took | {"waited": waited_s() - waited}), flush=True)
 
 
 class Child:
@@ -79,13 +93,13 @@ class Child:
         self.process.stdin.flush()
 
 
-def rate(sides: list[Child]) -> tuple[float, float]:
-    """Agent steps per second of these processes at the same time, and processors in use."""
+def rate(sides: list[Child]) -> tuple[float, float, float]:
+    """Agent steps per second of these processes at the same time, processors in use, and the largest share waited."""
     for side in sides:
         side.go()
     took = [side.read() for side in sides]
     rates = [side.steps / x["seconds"] for side, x in zip(sides, took, strict=True)]
-    return sum(rates), sum(x["cpu"] / x["seconds"] for x in took)
+    return sum(rates), sum(x["cpu"] / x["seconds"] for x in took), max(x["waited"] / x["seconds"] for x in took)
 
 
 def measured(size: int, singles: list[Child], rounds: int) -> None:
@@ -94,10 +108,14 @@ def measured(size: int, singles: list[Child], rounds: int) -> None:
     sides = {"one": [Child(size, 1, CPUS[:1])], "all": [Child(size, devices, CPUS)], "processes": singles}
     for side in (*sides["one"], *sides["all"]):
         side.steps = side.read()["ready"]
-    order, found = random.Random(size), {name: [] for name in sides}
-    for _ in range(rounds):
-        for name in order.sample(list(sides), len(sides)):
-            found[name].append(rate(sides[name]))
+    order, tried, quiet = random.Random(size), 0, list[dict[str, tuple[float, float, float]]]()
+    while len(quiet) < rounds and tried < MOST_ROUNDS * rounds:
+        seen = {name: rate(sides[name]) for name in order.sample(list(sides), len(sides))}
+        tried += 1
+        if max(waited for *_, waited in seen.values()) < MOST_WAITED:
+            quiet.append(seen)
+    print(f"{size} agents: {len(quiet)} of {tried} rounds were quiet", file=sys.stderr)
+    found = {name: [seen[name] for seen in quiet] for name in sides} if quiet else {}
     for name, rates in found.items():
         speed, used = (statistics.median(x[i] for x in rates) for i in (0, 1))
         ratios = {

@@ -1,8 +1,8 @@
 """rejax under vmap, as `population.py` measures it: run by the Python of rejax's own virtual environment.
 
 It needs an older gymnax than ours, so it cannot be in one process with the others: it answers each line of its input
-with the seconds of one program call. Its first argument is the work, as JSON. Nothing of benchback is imported but
-the programs of `benchback peers`, which say what rejax calls the fields of the work.
+with the processor seconds of one program call. Its first argument is the work, as JSON. Nothing of benchback is
+imported but the programs of `benchback peers`, which say what rejax calls the fields of the work.
 """
 
 import json
@@ -45,9 +45,9 @@ def main() -> None:
         state = jax.block_until_ready(program(state))
     print(json.dumps({"compile_s": compile_s, "bytes": held - memory.alias_size_in_bytes}), flush=True)
     for _ in sys.stdin:
-        started = time.perf_counter()
+        started = time.process_time()
         state = jax.block_until_ready(program(state))
-        print(json.dumps(time.perf_counter() - started), flush=True)
+        print(json.dumps(time.process_time() - started), flush=True)
 
 
 if __name__ == "__main__":

@@ -149,6 +149,7 @@ def test_studies_that_come_with_the_package() -> None:
         "hour",
         "networks",
         "population",
+        "search",
         "smoke",
     ]
     assert {name: len(load(name).entries) for name in names()} == {
@@ -161,7 +162,8 @@ def test_studies_that_come_with_the_package() -> None:
         "fused": 5,
         "hour": 4 * 3 * 6,
         "networks": 3 * 2 * 6 + 2 * 5,
-        "population": 6 + 6 * 5,
+        "population": 6 + 4 * 5,
+        "search": 6 + 5,
     }
 
 
