@@ -72,7 +72,7 @@ sys.meta_path.insert(0, Blocker())
 """
 
 
-def run(script: str, *arguments: str) -> dict[str, Any]:
+def run(script: str, *arguments: str) -> Any:
     """What the script prints as JSON, run in a fresh interpreter."""
     command = [sys.executable, "-c", script, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=1800, check=False)
@@ -165,6 +165,43 @@ def test_an_iteration_is_a_rollout_and_an_update(agent: Agent) -> None:
     expected_state, expected = trained(agent, start(agent, 0), 1)
     assert fetched(metrics) == pytest.approx(expected, nan_ok=True)
     assert equal(whole.export(state), agent.export(expected_state))
+
+
+NO_CHUNK = """
+import json, torch
+from torch._higher_order_ops.scan import scan
+
+torch._dynamo.config.trace_autograd_ops = True
+model, row = torch.nn.Linear(4, 1), torch.randn(5, 8, 4)
+
+def draw(generator):
+    return torch.rand(3, generator=generator)
+
+def learn(model, row):
+    def step(count, x):
+        gradient = torch.autograd.grad(model(x).square().mean(), list(model.parameters()))
+        with torch.no_grad():
+            for parameter, g in zip(model.parameters(), gradient):
+                parameter.sub_(0.1 * g)
+        return [count[0] + 1], [g.clone()]
+    return scan(step, [torch.zeros(())], row)
+
+said = []
+for function, arguments in ((draw, (torch.Generator(),)), (learn, (model, row))):
+    try:
+        torch.compile(function, fullgraph=True, backend="eager")(*arguments)
+        said.append("compiled")
+    except Exception as error:
+        said.append(str(error))
+print(json.dumps(said))
+"""
+
+
+def test_why_there_is_no_unit_chunk() -> None:
+    """docs/performance.md gives these two reasons; a version of torch without them could have the unit."""
+    drawing, learning = run(NO_CHUNK)
+    assert "Failed to convert args/kwargs to proxy" in drawing
+    assert "Higher order ops do not support input mutation" in learning
 
 
 def test_equal_seeds_reproduce_bit_for_bit_and_others_differ(agent: Agent) -> None:

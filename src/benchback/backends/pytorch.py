@@ -148,6 +148,7 @@ ON_CPU: dict[str, Any] = {
     # Python. Precompiling the headers takes as long as three such files.
     "cpp_wrapper": True,
     "cpp_cache_precompile_headers": False,
+    "aot_inductor.enable_line_tables": False,  # for debuggers
     # The processor's vector instructions are trusted: to try each kind takes six runs of the C++ compiler.
     "cpp.vec_isa_ok": True,
 }
