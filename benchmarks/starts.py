@@ -49,7 +49,6 @@ def start(fields: dict[str, Any]) -> dict[str, Any]:
     marks = Marks()
     from benchback import registry
     from benchback.agent import start
-    from benchback.measure.program import build
     from benchback.measure.worker import learning
     from benchback.training import advance
     from benchback.training.run import Run, environment
@@ -61,7 +60,7 @@ def start(fields: dict[str, Any]) -> dict[str, Any]:
     marks.end("environment")
     programs, compiler = watch(run.framework, run.compile_mode)
     marks.end("import compiler")
-    agent = build(make(run.config, env), backend, run, 1).agent
+    agent = registry.execute(make(run.config, env), backend, run.compile_mode, run.unit, run.length)
     state = start(agent, run.seed)
     marks.end("initial state")
     for call in range(CALLS):

@@ -149,8 +149,9 @@ ON_CPU: dict[str, Any] = {
     "cpp_wrapper": True,
     "cpp_cache_precompile_headers": False,
     "aot_inductor.enable_line_tables": False,  # for debuggers
-    # The processor's vector instructions are trusted: to try each kind takes six runs of the C++ compiler.
-    "cpp.vec_isa_ok": True,
+    # The processor's vector instructions are trusted: to try each kind takes six runs of the C++ compiler. Those for
+    # matrices (AMX) are unknown to older compilers, so they are tried.
+    "cpp.vec_isa_ok": None if torch.cpu._is_amx_tile_supported() else True,
 }
 """Settings of inductor on a CPU."""
 
