@@ -478,7 +478,11 @@ def test_a_population_asks_for_as_much_as_its_members() -> None:
     assert (many["flops"], many["bytes"]) == (32 * one["flops"], 32 * one["bytes"])
 
 
-@pytest.mark.parametrize("task", TASKS.values(), ids=lambda task: task.name)
+# Brax takes seconds to import.
+SLOW = {"reacher": [pytest.mark.slow]}
+
+
+@pytest.mark.parametrize("task", [pytest.param(x, marks=SLOW.get(x.name, []), id=x.name) for x in TASKS.values()])
 def test_tasks_have_the_sizes_of_their_environments(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     env = envs.make(program("own", monkeypatch).env_id(task.name, "gymnax"), 1, "jax")
     assert (env.observation_size, env.actions.size) == (task.observation_size, task.action_size)
