@@ -222,6 +222,16 @@ def test_reordered_gradients_are_proven_as_they_are_timed(backend: str, network:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
+def test_torch_computes_the_same_in_every_mode(algorithm: str, benchback: Callable[..., Any]) -> None:
+    """In a process of its own: torch.compile cannot see through the checks of annotations."""
+    about = ("--algorithm", algorithm, "--network", "cnn", "--backends", "pytorch", "--dtypes", "float32")
+    done = benchback("parity", *about, "--levels", "L4", "--json")
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert {(row["level"], row["ok"]) for row in json.loads(done.stdout)["rows"]} == {("L4", True)}
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("algorithm", "network"), [("ppo", "cnn"), ("ppo", "shared_cnn"), ("dqn", "cnn")])
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_laws_are_kept_and_probes_are_learnt(algorithm: str, network: str, backend: str) -> None:
