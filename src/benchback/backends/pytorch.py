@@ -22,7 +22,6 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, ClassVar
-from weakref import WeakKeyDictionary
 
 import torch
 from jaxtyping import Float, Shaped
@@ -33,6 +32,7 @@ from benchback.agent import Agent, Backend, Metrics
 from benchback.backends.torch_layers import ACTIVATIONS as ACTIVATIONS
 from benchback.backends.torch_layers import CNN, MLP, NatureCNN
 from benchback.backends.torch_layers import dense as dense
+from benchback.backends.torch_script import TRACES, traced
 from benchback.backends.torch_state import copy, refill
 from benchback.backends.torch_state import leaves as tensors_of
 from benchback.envs.interface import Env, EnvState
@@ -169,7 +169,7 @@ def env_jit(agent: Agent) -> Agent:
 def script(agent: Agent) -> Agent:
     """Mode: TorchScript for acting and for the loss; gradients and Adam are eager."""
     names = {"policy_step", "rollout_step", "finish_rollout", "bootstrap", "objective"}
-    return _with_wrapped(agent, lambda name, f: _traced(f) if name in names else f)
+    return _with_wrapped(agent, lambda name, f: traced(f) if name in names else f)
 
 
 def compile(agent: Agent) -> Agent:
@@ -222,44 +222,6 @@ def _compiling(names: set[str], finish: Wrap, **options: Any) -> Wrap:
 def _own_outputs(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """The function with copied outputs: a CUDA graph overwrites them at its next call."""
     return lambda *arguments: _cloned(function(*arguments))
-
-
-_traces: list[str] = []
-
-
-def _traced(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function as TorchScript, traced once per model and argument shapes."""
-    programs: WeakKeyDictionary[nn.Module, dict[Any, Any]] = WeakKeyDictionary()
-
-    def run(model: nn.Module, *arguments: Any) -> Any:
-        leaves = tensors_of(arguments)
-        known = programs.setdefault(model, {})
-        shapes = tuple((x.shape, x.dtype) for x in leaves)
-        if shapes not in known:
-            flat = _Flat(function, model, arguments)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DeprecationWarning)
-                program = torch.jit.trace(flat, leaves, check_trace=False)
-            known[shapes] = program, flat.result
-            _traces.append(function.__name__)
-        program, result = known[shapes]
-        return refill(result, iter(program(*leaves)))
-
-    return run
-
-
-class _Flat(nn.Module):
-    """A function of a model and nested tuples in the form TorchScript needs: a module, tensors in, tensors out."""
-
-    def __init__(self, function: Callable[..., Any], model: nn.Module, arguments: Any) -> None:
-        super().__init__()
-        self.function, self.model, self.arguments, self.result = function, model, arguments, None
-
-    def forward(self, *leaves: Tensor) -> tuple[Tensor, ...]:
-        result = self.function(self.model, *refill(self.arguments, iter(leaves)))
-        tensors = tensors_of(result)
-        self.result = refill(result, iter([torch.empty(0)] * len(tensors)))
-        return tuple(tensors)
 
 
 def rollout_steps(env: Env, policy_step: Callable[..., Any], wrap: Wrap) -> Callable[..., Any]:
@@ -403,7 +365,7 @@ def compiles() -> int:
     """Number of dynamo graphs compiled and TorchScript functions traced in this process."""
     dynamo = sys.modules.get("torch._dynamo.utils")
     graphs = dynamo.counters["stats"]["unique_graphs"] if dynamo else 0
-    return graphs + len(_traces)
+    return graphs + len(TRACES)
 
 
 backend = Backend(

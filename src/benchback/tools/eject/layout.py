@@ -10,7 +10,7 @@ from benchback.tools.eject.source import LINE_LENGTH, text_of
 
 SECTIONS = (
     ("Configuration", r"\.algorithms\.(\w+\.config|fields)$"),
-    ("Network", r"\.backends\.(?!xla|torch_state)|\.plugins\."),
+    ("Network", r"\.backends\.(?!xla|torch_state|torch_script)|\.plugins\."),
     ("Losses", r"\.(math|algorithms\.\w+\.loss$|algorithms\.\w+$|recurrent\.sequences$)"),
     ("Environment", r"\.envs\.|\.parts\.\w+_(jax|torch)$|\.parts\.made$"),
     ("Algorithm", r"\.algorithms\.|\.backends\.|\.agent$"),
