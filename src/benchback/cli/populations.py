@@ -11,8 +11,9 @@ import numpy as np
 
 from benchback import registry
 from benchback.cli.arguments import each, limit_threads, on_interrupt
+from benchback.cli.reporter import Reporter
 from benchback.cli.tables import jsonable
-from benchback.cli.training import Reporter, TrainFlags, monitor_of
+from benchback.cli.training import TrainFlags, monitor_of
 from benchback.errors import InputError
 from benchback.population.folder import Stored, is_population, open_any, open_population
 from benchback.population.spec import Population, members_of, parse_vary
