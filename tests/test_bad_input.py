@@ -528,7 +528,7 @@ def micro_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 def peer_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     known = {"ratio": 1.42, "low": 1.38, "high": 1.46}
     line = {"workload": "A", "side": "stable_baselines3", "own": False, "steps_per_s": 123456.0, "error": ""}
-    line |= {"flops_per_s": 4.1e10, "fraction_of_limit": 0.72, "compile_s": 12.3, "peak_rss_bytes": 1.2e9}
+    line |= {"products": 0.72, "bandwidth": 0.1, "env": 0.2, "limit": 0.92, "compile_s": 12.3, "peak_rss_bytes": 1.2e9}
     line |= {"episode_return": 123.4, "ratios": {"purejax_reordered": known}, "differs": {}, "note": "", "config": {}}
     own = line | {"side": "purejax_reordered", "own": True, "ratios": {}}
     failed = line | {"side": "sbx", "steps_per_s": None, "error": "error: ModuleNotFoundError: No module named 'sbx'"}

@@ -505,7 +505,9 @@ def test_shares_of_a_run_by_hand() -> None:
 def test_the_machine_is_timed_by_what_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     limits = program("limits", monkeypatch)
     assert limits.of_machine({}) == {}
-    monkeypatch.setattr(limits, "product_s", lambda rows, inputs, outputs, budget_s: rows * inputs * outputs)
+    monkeypatch.setattr(
+        limits, "product_s", lambda rows, inputs, outputs, budget_s, agents: agents * rows * inputs * outputs
+    )
     monkeypatch.setattr(limits, "copy_bytes_per_s", lambda: 5.0)
     products = [[2, 1, 2, 3], [0.5, 1, 2, 3], [1, 2, 2, 2]]
     found = limits.of_machine({"products": products, "flops": 7, "bytes": 9, "agents": 4})

@@ -161,16 +161,14 @@ def print_peers(lines: list[dict[str, Any]], as_json: bool) -> None:
         print(json.dumps(lines, indent=2))
         return
     own = list(dict.fromkeys(line["side"] for line in lines if line["own"]))
-    columns = ("workload", "side", "env steps/s", "GFLOP/s", *SHARES, "compile s", "peak MB", "return")
+    columns = ("workload", "side", "env steps/s", "compile s", "peak MB", "return")
     rows = [
-        (line["workload"], line["side"], f"[red]{line['error'][:60]}[/red]", *[""] * (4 + len(SHARES)))
+        (line["workload"], line["side"], f"[red]{line['error'][:60]}[/red]", *[""] * 3)
         if line["steps_per_s"] is None
         else (
             line["workload"],
             line["side"],
             f"{line['steps_per_s']:,.0f}",
-            "" if line["flops_per_s"] is None else f"{line['flops_per_s'] / 1e9:.1f}",
-            *("" if line[name] is None else f"{line[name]:.0%}" for name in SHARES),
             f"{line['compile_s']:.1f}",
             f"{line['peak_rss_bytes'] / 1e6:,.0f}",
             "-" if line["episode_return"] is None else f"{line['episode_return']:.1f}",
@@ -178,6 +176,14 @@ def print_peers(lines: list[dict[str, Any]], as_json: bool) -> None:
         for line in lines
     ]
     Console().print(table("every side", columns, rows))
+    rows = [
+        (line["workload"], line["side"], *("" if line[x] is None else how.format(line[x]) for x, how in LIMITS.items()))
+        for line in lines
+        if line["env"] is not None
+    ]
+    title = "what the machine alone would take of each side's time; limit: products and env"
+    if rows:
+        Console().print(table(title, ("workload", "side", *LIMITS), rows))
     others = [line for line in lines if line["steps_per_s"] is not None and line["ratios"]]
     rows = [(line["workload"], line["side"], *(ratio(line["ratios"].get(name)) for name in own)) for line in others]
     columns = ("workload", "than", *(f"{name} is" for name in own))
@@ -188,10 +194,8 @@ def print_peers(lines: list[dict[str, Any]], as_json: bool) -> None:
         print(f"{line['workload']} {line['side']}: {note}\n    {json.dumps(line['config'], sort_keys=True)}")
 
 
-SHARES = ("products", "bandwidth", "env", "limit")
-"""Of a side's time: what products of matrices, copies of memory and environment steps would take by themselves."""
-
-
+LIMITS = dict.fromkeys(("products", "bandwidth", "env", "limit"), "{:.0%}")
+"""Shares of a side's time, see `summary.shares` -> how they are printed."""
 WIDEST = 10.0
 """Widest interval shown, as high / low; two noisy blocks give wider ones."""
 

@@ -194,6 +194,7 @@ def specification(lines: Lines) -> dict[str, Any]:
     points = chart("peers").mark_point(filled=True, size=90).encode(x, y, who)
     limits = chart("peers").mark_tick(thickness=2, size=14, color="#D55E00").encode(alt.X("at_limit:Q", scale=log()), y)
     made = alt.layer(limits, points).properties(width=WIDTH - LABEL, height=BAR * len(rows))
-    specified = made.to_dict(validate=False)
+    # A browser's font may be wider than the one that the room for names was measured with.
+    specified = made.to_dict(validate=False) | {"padding": {"left": 24, "right": 8, "top": 5, "bottom": 5}}
     specified.pop("datasets", None)
     return with_data(specified, "peers", pl.DataFrame(rows, infer_schema_length=None))

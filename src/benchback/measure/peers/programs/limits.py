@@ -23,30 +23,29 @@ def of_machine(demand: dict[str, Any]) -> dict[str, float]:
     return {
         "iteration_flops": demand["flops"],
         "iteration_bytes": demand["bytes"],
-        "product_s": demand["agents"] * products_s(demand["products"]),
+        "product_s": products_s(demand["products"], demand["agents"]),
         "copy_bytes_per_s": copy_bytes_per_s(),
     }
 
 
-def products_s(products: Sequence[Sequence[float]]) -> float:
-    """Seconds of all products, each shape timed by itself in NumPy."""
+def products_s(products: Sequence[Sequence[float]], agents: int = 1) -> float:
+    """Seconds of all products, each shape timed by itself in NumPy; of several agents as one call for all of them."""
     shapes: dict[tuple[int, int, int], float] = {}
     for count, rows, inputs, outputs in products:
         key = int(rows), int(inputs), int(outputs)
         shapes[key] = shapes.get(key, 0) + count
-    return sum(count * product_s(*shape, PRODUCTS_S / len(shapes)) for shape, count in shapes.items())
+    return sum(count * product_s(*shape, PRODUCTS_S / len(shapes), agents) for shape, count in shapes.items())
 
 
-def product_s(rows: int, inputs: int, outputs: int, budget_s: float) -> float:
-    """Median seconds of [rows, inputs] x [inputs, outputs] in float32."""
+def product_s(rows: int, inputs: int, outputs: int, budget_s: float, agents: int = 1) -> float:
+    """Median seconds of [rows, inputs] x [inputs, outputs] in float32, for every agent."""
     import numpy as np
 
     random = np.random.default_rng(0)
-    left, right = (
-        random.standard_normal((rows, inputs), np.float32),
-        random.standard_normal((inputs, outputs), np.float32),
-    )
-    out = np.empty((rows, outputs), np.float32)
+    many = (agents,) if agents > 1 else ()
+    shapes = (*many, rows, inputs), (*many, inputs, outputs)
+    left, right = (random.standard_normal(shape, np.float32) for shape in shapes)
+    out = np.empty((*many, rows, outputs), np.float32)
     return median_s(lambda: np.matmul(left, right, out=out), budget_s, 10_000)
 
 

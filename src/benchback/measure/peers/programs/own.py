@@ -35,7 +35,7 @@ def measure(work: SimpleNamespace, options: dict[str, str]) -> dict[str, Any]:
     found = {"episode_return": episode_return, "config": run.to_dict() | {"env": work.env} | many}
     # Of a native environment the limit is its twin's as one compiled loop, which torch has not.
     env = env_id(work.env, "gymnax" if options["suite"] == "torch" else options["suite"])
-    return times | found | {"env_alone": lambda: agents * step_seconds(env, work.num_envs)}
+    return times | found | {"env_alone": lambda: step_seconds(env, agents * work.num_envs)}
 
 
 def build_many(run: Run, agents: int) -> tuple[Any, Any]:

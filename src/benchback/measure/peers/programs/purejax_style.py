@@ -294,7 +294,7 @@ def measure(work: SimpleNamespace, options: dict[str, str]) -> dict[str, Any]:
     times, (_, info) = time_twice(train, work)
     episode_return = float(info["returned_episode_returns"][..., -1, -1, :].mean())
     config = {name: x for name, x in vars(work).items() if name != "seed"} | {"truncation": "terminal"}
-    alone = {"env_alone": lambda: agents * LoggedEnv(work.env).alone_s(work.num_envs)}
+    alone = {"env_alone": lambda: LoggedEnv(work.env).alone_s(agents * work.num_envs)}
     return times | {"episode_return": episode_return, "config": config} | alone
 
 

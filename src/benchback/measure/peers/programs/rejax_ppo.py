@@ -27,7 +27,7 @@ def measure(work: SimpleNamespace, options: dict[str, str]) -> dict[str, Any]:
     times, state = time_twice(train, work)
     returns = jax.jit(many(partial(returns_of, ppo), agents))(state, keys(work.seed, agents))
     found = {"episode_return": float(returns.mean()), "config": canonical(ppo, work)}
-    return times | found | {"env_alone": lambda: agents * alone_s(ppo, work.num_envs)}
+    return times | found | {"env_alone": lambda: alone_s(ppo, agents * work.num_envs)}
 
 
 def many(function: Any, agents: int) -> Any:
