@@ -1,16 +1,14 @@
 """Whether an ejected file is as fast as the tree: both sides resident in processes of their own, taking turns.
 
     python benchmarks/eject_speed.py [--algorithm ppo ...] [--backend linen ...] [--relays 8] [--rounds 24]
-                                     [--limit 2] [--demo] [--keep-memory] [--store runs/eject_speed.jsonl] [--minutes 7]
+                                     [--limit 2] [--demo] [--store runs/eject_speed.jsonl] [--minutes 7]
 
 As in a relay of `benchback run`, exactly one process runs at a time, the order within a round alternates, the first
 call of a turn, with cold caches, is not counted, and neither is time in which a process waited for a processor that
 others had. A call is one iteration with its metrics fetched; a turn's time is the median of its calls. A relay, with
 two fresh processes, gives one ratio: the median of its rounds. The interval is that of the paired t over relays. The
 workload is the one of the file as it is ejected, with --demo that of `make demo`, whose iterations are so short that
-what Python does around a program shows. With --keep-memory the C library's allocator is told, on both sides, to keep
-what it has: whether it gives arrays of some megabytes back to the system, and faults the pages in again at the next
-call, depends on what the process has imported before, not on what it computes.
+what Python does around a program shows.
 
 Every relay is kept in the store, a line of JSON with all its turns: run again, it makes only the relays that are
 missing, and with --minutes begins none that would not end in time. Relays of a file that is no longer what `eject`
@@ -76,12 +74,6 @@ def step():
 """
 DEMO = {"num_envs": 16, "num_steps": 64, "num_epochs": 4, "num_minibatches": 4}
 """Fields of PPO in `make demo`, where they are not the defaults."""
-KEEP = {
-    "MALLOC_TRIM_THRESHOLD_": str(2**30),
-    "MALLOC_MMAP_THRESHOLD_": str(2**25),
-    "MALLOC_TOP_PAD_": str(2**26),
-}
-"""Of glibc, in bytes; the second is the most that it takes."""
 MANY = 1_000_000
 """Iterations that neither side reaches."""
 TURN_S = 0.1
@@ -91,12 +83,12 @@ TURN_S = 0.1
 class Side:
     """A process that runs iterations when it is asked to."""
 
-    def __init__(self, code: str, argument: str, caches: Path, variables: dict[str, str]):
+    def __init__(self, code: str, argument: str, caches: Path):
         command = [sys.executable, "-c", code + TURNS, argument]
         # Programs that the first relay compiled are loaded by the others.
         kept = {"JAX_COMPILATION_CACHE_DIR": "jax", "TORCHINDUCTOR_CACHE_DIR": "inductor"}
         env = os.environ | {name: str(caches / folder) for name, folder in kept.items()}
-        env |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"} | variables
+        env |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
 
     def turn(self, calls: int) -> float:
@@ -130,8 +122,6 @@ class Pair:
     algorithm: str
     backend: str
     fields: dict[str, Any]
-    variables: dict[str, str]
-    """Of the environment of both sides."""
 
     @cached_property
     def run(self) -> Run:
@@ -146,8 +136,7 @@ class Pair:
     @cached_property
     def key(self) -> str:
         """What relays have in common that can be compared."""
-        given = json.dumps(self.run.to_dict()) + self.text + (json.dumps(self.variables) if self.variables else "")
-        return hashlib.sha256(given.encode()).hexdigest()[:16]
+        return hashlib.sha256((json.dumps(self.run.to_dict()) + self.text).encode()).hexdigest()[:16]
 
 
 Seconds = list[list[float]]
@@ -157,8 +146,7 @@ Seconds = list[list[float]]
 def relay(pair: Pair, folder: Path, number: int, rounds: int) -> Seconds:
     """Turns of two fresh processes."""
     (folder / "ejected.py").write_text(pair.text)
-    given = {EJECTED: str(folder), TREE: json.dumps(pair.run.to_dict())}
-    sides = [Side(code, argument, folder, pair.variables) for code, argument in given.items()]
+    sides = [Side(EJECTED, str(folder), folder), Side(TREE, json.dumps(pair.run.to_dict()), folder)]
     seconds: Seconds = [[], []]
     try:
         # Who starts first alternates, too. The first turn compiles, and the second says how long a call takes.
@@ -214,13 +202,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=24)
     parser.add_argument("--limit", type=float, default=2.0)
     parser.add_argument("--demo", action="store_true")
-    parser.add_argument("--keep-memory", action="store_true")
     parser.add_argument("--store", type=Path, default=Path("runs/eject_speed.jsonl"))
     parser.add_argument("--minutes", type=float, default=math.inf)
     given = parser.parse_args()
     until_s = time.monotonic() + 60 * given.minutes
-    fields, variables = DEMO if given.demo else {}, KEEP if given.keep_memory else {}
-    pairs = [Pair(*names, fields, variables) for names in product(given.algorithm, given.backend)]
+    pairs = [Pair(*names, DEMO if given.demo else {}) for names in product(given.algorithm, given.backend)]
     given.store.parent.mkdir(parents=True, exist_ok=True)
     measure(pairs, given.store, given.relays, given.rounds, until_s)
     beyond = []
