@@ -289,8 +289,9 @@ def _begin(
         choice = likely(run, together, wanted.devices)
         # Stored: another processor might choose another group, and continue with other roundings.
         wanted, told = replace(wanted, group=choice.group), f"one program, {choice}"
-    if not same and wanted.thin is None:
-        wanted = replace(wanted, thin=likely_thin(run.config.num_iterations))
+    if wanted.thin is None:
+        thin = origin.asked.thin if origin is not None and same else likely_thin(run.config.num_iterations)
+        wanted = replace(wanted, thin=thin)
     if origin is not None and same and wanted.thin != origin.asked.thin:
         had = origin.asked.iterations_per_row
         raise InputError(f"--thin {wanted.thin}: the curves have a row for each {had} iterations already; leave it out")
