@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import tyro
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
 from benchback.cli.arguments import (
     Imports,
@@ -25,6 +24,7 @@ from benchback.cli.arguments import (
     with_config,
     with_imports,
 )
+from benchback.cli.reporter import progress_bar
 from benchback.cli.tables import table
 from benchback.cli.training import allow_precision
 from benchback.errors import InputError
@@ -222,16 +222,7 @@ class Reporter:
     def __init__(self, asked: "Asked", out: Path, as_json: bool):
         self.asked, self.out, self.as_json, self.drawn_s = asked, out, as_json, -math.inf
         self.console = Console(stderr=True)
-        self.bar = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[status]}"),
-            console=self.console,
-            disable=as_json or not self.console.is_terminal,
-        )
+        self.bar = progress_bar(self.console, hidden=as_json)
         self.task = self.bar.add_task(asked.strategy, total=asked.generations, status="compiling")
 
     def start(self, name: str, total: int | None = None) -> None:

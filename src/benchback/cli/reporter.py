@@ -21,6 +21,20 @@ LINES_APART_S = 1.0
 """Seconds between two plain lines."""
 
 
+def progress_bar(console: Console, *, hidden: bool) -> Progress:
+    """A bar with a status for each task; on a terminal only."""
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[status]}"),
+        console=console,
+        disable=hidden or not console.is_terminal,
+    )
+
+
 class Reporter:
     """Shows the progress of a training: a bar on a terminal, plain lines otherwise, JSON lines for machines."""
 
@@ -28,16 +42,7 @@ class Reporter:
         self.run, self.as_json, self.last_row, self.last_line_s = run, as_json, {}, 0.0
         self.first_row, self.evaluation, self.agents = {}, {}, 1
         self.console = Console(stderr=True)
-        self.bar = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[status]}"),
-            console=self.console,
-            disable=as_json or not self.console.is_terminal,
-        )
+        self.bar = progress_bar(self.console, hidden=as_json)
         title = f"{run.algorithm} {run.backend} {run.env}"
         self.task = self.bar.add_task(title, total=run.config.num_iterations, completed=done, status="compiling")
 
