@@ -103,6 +103,22 @@ def test_a_cluster_of_nodes_that_cannot_be_used_says_why() -> None:
         stations.check_any()
 
 
+def test_an_actor_for_a_node_that_has_just_died_is_lost_like_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+    from ray import exceptions
+
+    def get(reference: str) -> None:
+        raise exceptions.ActorUnschedulableError("the node does not exist any more")
+
+    monkeypatch.setattr(ray, "get", get)
+    stations = Silent(STUDY)
+    stations.actors, stations.nodes = {"a": None}, {"node a": "a"}
+    stations.calls["reference"] = ("a", "fingerprint", 0)
+    found = stations.report("reference")
+    assert isinstance(found, Gone)
+    assert "does not exist any more" in found.why
+
+
 def on_gpus(monkeypatch: pytest.MonkeyPatch, *counts: int) -> dict[str, Any]:
     """What actors of a study of GPUs are started with on nodes with so many of them; InputError if none can be used."""
     import ray

@@ -239,7 +239,8 @@ class RayNodes(ABC, Generic[Answer]):
         name, what, number = self.calls.pop(reference)
         try:
             value: Any = ray.get(reference)
-        except (exceptions.RayActorError, exceptions.RayTaskError) as error:
+        except (exceptions.RayActorError, exceptions.ActorUnschedulableError, exceptions.RayTaskError) as error:
+            # Ray lists a node for some seconds after its death: an actor for it can be placed nowhere.
             return self.failed(name, what, error)
         self.seen_s[name] = time.monotonic()
         match what:
