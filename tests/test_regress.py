@@ -18,11 +18,19 @@ from benchback.measure.process import Ended
 from benchback.measure.record import Cell
 from benchback.measure.relay import Pace, Relay, relay_launch
 from benchback.measure.trees import trees, worker_command
+from benchback.measure.worker import Job
 from benchback.tools import regress
 from benchback.tools.regress import FEWEST_RELAYS, Found, Hooks, Search, cells_of
 
 CELLS = list(study(("linen", "nnx", "equinox"), [0.9]).cells)
 RELAY_S = 10.0
+
+
+def test_a_worker_of_older_code_is_told_nothing_it_does_not_know() -> None:
+    """`vary`, `members` and `kind` came later than the first cells, which an older tree has to run all the same."""
+    told = Job(CELLS[0], 1, 0.0).to_dict()
+    assert not {"vary", "members", "kind"} & told["cell"].keys()
+    assert Job.from_dict(json.loads(json.dumps(told))) == Job(CELLS[0], 1, 0.0)
 
 
 class Machine:

@@ -39,8 +39,8 @@ class Job:
     """Pid of the parent with which the worker must die; 0 for none."""
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-able; `from_dict` is its inverse."""
-        return asdict(self)
+        """JSON-able; `from_dict` is its inverse. A worker of older code reads it, too, if the cell has nothing new."""
+        return asdict(self) | {"cell": self.cell.to_dict()}
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "Job":
