@@ -32,12 +32,17 @@ RUNS = 4
 def ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., tuple[int, str, str]]:
-    """Exit code, output and errors of `benchback run mine.yaml`, whose runs come from a model; stopped after `most`."""
+    """Exit code, output and errors of `benchback run mine.yaml`, whose runs come from a model; stopped after `most`.
+
+    A run takes `took_s` on the clock of the budget.
+    """
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(MINE))
     monkeypatch.chdir(tmp_path)
     real = coordinator.work
 
-    def run(*flags: str, busy: Busy | None = None, most: int = 10**6, failing: str = "") -> tuple[int, str, str]:
+    def run(
+        *flags: str, busy: Busy | None = None, most: int = 10**6, failing: str = "", took_s: float = 0.0
+    ) -> tuple[int, str, str]:
         launched: list[Any] = []
 
         def launch(*arguments: Any) -> Any:
@@ -48,6 +53,7 @@ def ended(
 
         def work(store: Any, study: Any, hooks: Hooks) -> bool:
             double = {"launch": launch, "sample": busy.sample if busy else HOOKS.sample, "canary": None}
+            double["clock"] = lambda: took_s * len(launched)
             return real(store, study, replace(hooks, prove=HOOKS.prove, **double))
 
         monkeypatch.setattr(coordinator, "work", work)
@@ -105,6 +111,20 @@ def test_a_stopped_campaign_says_how_to_go_on_and_does(ended: Callable[..., tupl
     assert code == 0
     with open_store(Path("runs/mine.sqlite"), readonly=True) as store:
         assert [attempt.number for attempt in store.attempts()] == [0] * RUNS
+
+
+def test_a_campaign_whose_time_is_used_up_says_how_to_go_on_and_does(
+    ended: Callable[..., tuple[int, str, str]],
+) -> None:
+    code, printed, _ = ended("--budget", "1m", took_s=50.0)
+    assert code == 0
+    with open_store(Path("runs/mine.sqlite"), readonly=True) as store:
+        done = len(list(store.attempts()))
+    assert 0 < done < RUNS
+    assert f"\n{done} of {RUNS} runs are done: run the same command again to go on\n" in printed
+    code, printed, _ = ended()
+    assert code == 0
+    assert "run the same command again" not in printed
 
 
 @pytest.mark.parametrize(("failing", "code"), [("", 0), ("nnx", 3)])

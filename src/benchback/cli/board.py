@@ -127,6 +127,18 @@ def counted(count: int, what: str) -> str:
 
 def stopped_text(store: Store) -> str:
     """What a campaign that was asked to stop has kept, and how to go on."""
+    return f"stopped; {done_text(store)} are done and kept: run the same command again to go on"
+
+
+def out_of_time_text(store: Store) -> str:
+    """How to go on where the time was used up before everything planned was run; empty where nothing is left."""
     counts = store.progress(len(store.strata()) - 1)
-    done = f"{counts.ok + counts.failed} of {counted(counts.total, 'run')}"
-    return f"stopped; {done} are done and kept: run the same command again to go on"
+    if counts.ok + counts.failed == counts.total:
+        return ""
+    return f"{done_text(store)} are done: run the same command again to go on\n"
+
+
+def done_text(store: Store) -> str:
+    """`3 of 4 runs`, of the last stratum."""
+    counts = store.progress(len(store.strata()) - 1)
+    return f"{counts.ok + counts.failed} of {counted(counts.total, 'run')}"

@@ -46,7 +46,7 @@ class RunFlags(PlanFlags):
 
 
 def run(arguments: list[str]) -> int:
-    from benchback.cli.board import noise_of, noise_text, stopped_text, watching
+    from benchback.cli.board import noise_of, noise_text, out_of_time_text, stopped_text, watching
     from benchback.cli.outcomes import print_outcome
     from benchback.measure.launch import in_process
     from benchback.tools.track import feeder
@@ -71,7 +71,7 @@ def run(arguments: list[str]) -> int:
             print(json.dumps({"event": "noise"} | asdict(noise)))
         failed = print_outcome(store, flags.json)
         if not flags.json:
-            print(f"{noise_text(noise)}\nthe whole report: benchback report {path}")
+            print(f"{noise_text(noise)}\n{out_of_time_text(store)}the whole report: benchback report {path}")
             if len(store.strata()) > 1:
                 print(f"its machines compared: benchback compare {path}")
     return FAILED_RUNS if failed else 0
