@@ -151,6 +151,22 @@ def test_mistakes_are_input_errors(call: Callable[[], Any], said: str) -> None:
 # Many agents
 
 
+def test_what_a_training_returns_is_named_by_what_was_trained(
+    result: bb.Result, many: bb.Results, folder: Path
+) -> None:
+    what = f"ppo in {result.run.backend} on {result.run.env}"
+    assert repr(result) == f"<Result: {what}, {result.iteration} iterations>"
+    assert repr(bb.load(folder)) == f"<Policy: {what}, {result.iteration} iterations>"
+    assert repr(many).startswith(f"<Results: {len(many)} x ppo in {many.run.backend} on ")
+
+
+def test_a_video_has_a_name_of_its_own(result: bb.Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (episode,) = result.play(max_steps=3)
+    assert episode.steps == 3
+    assert (tmp_path / "video.mp4").stat().st_size > 0
+
+
 def test_a_population_has_a_member_axis(many: bb.Results) -> None:
     assert (len(many), many.returns.shape, many.array("policy_loss").shape) == (4, (4, 6), (4, 6))
     assert many.members.seed == (0, 1, 0, 1)

@@ -324,3 +324,15 @@ def test_fetch_keeps_names_types_and_shapes() -> None:
         "c": ("float32", (1, 1)),
     }
     assert arrays["c"] == np.float32(0.1)
+
+
+def test_fetch_rounds_no_integer() -> None:
+    counts = torch.tensor([2**53 + 1, -(2**62) - 1])
+    assert backend.fetch((counts,))[0].tolist() == [2**53 + 1, -(2**62) - 1]
+
+
+def test_fetched_arrays_are_copies() -> None:
+    live = torch.zeros(2)
+    fetched = backend.fetch({"live": live})
+    live += 1
+    assert fetched["live"].tolist() == [0, 0]

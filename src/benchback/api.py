@@ -83,6 +83,10 @@ class Policy:
         self.run = Run.from_dict(checkpoint.run)
         """Everything that determined its training."""
 
+    def __repr__(self) -> str:
+        trained = f"{self.run.algorithm} in {self.run.backend} on {self.run.env}"
+        return f"<{type(self).__name__}: {trained}, {self.checkpoint.iteration} iterations>"
+
     @property
     def weights(self) -> Weights:
         """The networks under canonical names: `actor/0/kernel` is `[in, out]` whatever trained it."""
@@ -109,7 +113,9 @@ class Policy:
             raise InputError(f"episodes={episodes} must be at least 1")
         return evaluate(self.run, self.checkpoint.weights, episodes, seed)
 
-    def play(self, out: str | Path, *, episodes: int = 1, max_steps: int = 1000, seed: int = 1) -> list[Episode]:
+    def play(
+        self, out: str | Path = "video.mp4", *, episodes: int = 1, max_steps: int = 1000, seed: int = 1
+    ) -> list[Episode]:
         """Write a video, .mp4 or .gif, of so many greedy episodes, and return their outcomes."""
         how = {"episodes": episodes, "max_steps": max_steps, "seed": seed}
         return record(self.run, self.checkpoint.weights, Path(out), **cast(Any, how))
@@ -167,6 +173,10 @@ class Results:
         """The mean return of all members that ended training early, where `stop_at` was given and reached."""
         self.scores = scores
         """Mean return of each member over the last tenth of the iterations, `[members]`."""
+
+    def __repr__(self) -> str:
+        trained = f"{self.run.algorithm} in {self.run.backend} on {self.run.env}"
+        return f"<Results: {len(self)} x {trained}, {self.iteration} iterations>"
 
     def __len__(self) -> int:
         return len(self.members)
