@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from flax.training.train_state import TrainState
-from measuring import main, time_twice  # pyright: ignore[reportMissingImports]
+from measuring import check_gradient_steps, main, time_twice  # pyright: ignore[reportMissingImports]
 from purejax_style import LoggedEnv  # pyright: ignore[reportMissingImports]
 
 
@@ -148,6 +148,7 @@ def measure(work: SimpleNamespace, options: dict[str, str]) -> dict[str, Any]:
         return jax.block_until_ready(program(jax.random.PRNGKey(seed)))
 
     times, (_, metrics) = time_twice(train, work)
+    check_gradient_steps(int(metrics["updates"][-1]), work)
     alone = {"env_alone": lambda: LoggedEnv(work.env).alone_s(work.num_envs)}
     return times | {"episode_return": float(metrics["returns"][-1]), "config": config} | alone
 

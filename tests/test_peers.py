@@ -2,9 +2,12 @@
 
 import json
 import math
+import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +18,7 @@ import pytest
 from campaign_double import MACHINE, quiet
 
 from benchback import envs
+from benchback.agent import start
 from benchback.cli import reporting
 from benchback.errors import InputError
 from benchback.measure import caches, coordinator
@@ -34,6 +38,8 @@ from benchback.measure.verify import verify
 from benchback.measure.wire import Garbled, Reader
 from benchback.report import peers as report
 from benchback.stats import geometric_mean, paired_ratio
+from benchback.training import advance
+from benchback.training.run import build
 
 WORK = WORKLOADS["A"]
 CONFIG = WORK.to_dict()
@@ -415,6 +421,113 @@ def test_each_sides_words_name_the_same_work(name: str, workload: str, monkeypat
     config = CONFIGS[name](module, SimpleNamespace(**work))
     many = {"agents": work["agents"]} if side.own and "agents" in work else {}
     assert differences(work, config | many, side.differs) == {}
+
+
+def off_policy_work(name: str, **fields: Any) -> SimpleNamespace:
+    """A short training of the workload."""
+    return SimpleNamespace(**(WORKLOADS[name].to_dict() | {"seed": 0} | fields))
+
+
+SHORT_DQN = {"num_iterations": 12, "learning_starts": 45, "replay_capacity": 60, "minibatch_size": 4}
+SHORT_TD3 = {"num_iterations": 12, "start_steps": 5, "update_after": 5, "replay_capacity": 60, "minibatch_size": 4}
+
+
+@pytest.mark.parametrize(
+    ("name", "short", "counts"), [("D", SHORT_DQN, 8), pytest.param("E", SHORT_TD3, 8, marks=pytest.mark.slow)]
+)
+def test_the_gradient_steps_asked_of_peers_are_those_of_our_own_training(
+    name: str, short: dict[str, Any], counts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # By hand: 45 steps are there after the fifth iteration of ten environments; 5 after the fifth of one.
+    work = off_policy_work(name, **short)
+    run = program("own", monkeypatch).run_of(work, SIDES["purejax"].options)
+    agent, _ = build(run)
+    state, _ = advance(agent, start(agent, 0))
+    count = state.adam_count if name == "D" else state.critic_adam_count
+    assert program("measuring", monkeypatch).gradient_steps(work) == int(count) == counts
+
+
+@pytest.mark.parametrize(("late", "fine"), [(-1, False), (0, True), (2, True), (3, False)])
+def test_a_training_with_other_gradient_steps_is_refused(
+    late: int, fine: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = off_policy_work("D", num_updates=4)
+    measuring = program("measuring", monkeypatch)
+    done = measuring.gradient_steps(work) - late * work.num_updates
+    with nullcontext() if fine else pytest.raises(ValueError, match="gradient steps instead of"):
+        measuring.check_gradient_steps(done, work)
+
+
+def installed(name: str) -> Path:
+    """Python of a side's own virtual environment, where a comparison has made it; it takes minutes to install."""
+    environment = SIDES[name].environment
+    assert environment
+    folder = caches.cache_folder("peers") / environment.name
+    if not is_complete(environment, folder):
+        pytest.skip(f"{folder} is not installed; benchback peers --sides {name} does")
+    return folder / "bin" / "python"
+
+
+OFF_POLICY = [name for name, side in SIDES.items() if side.environment and {"dqn", "td3"} & {*side.algorithms}]
+CHECKED = """
+import json, sys
+from types import SimpleNamespace
+import baselines_off_policy as program
+work, module = SimpleNamespace(**json.loads(sys.argv[1])), sys.argv[2]
+program.measure(work, {"module": module})
+if work.algorithm == "dqn" and module == "sbx":
+    import optax
+    print(float(optax.huber_loss(3.0, 0.0)))
+elif work.algorithm == "dqn":
+    import torch
+    print(float(torch.nn.functional.smooth_l1_loss(torch.tensor(3.0), torch.tensor(0.0))))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OFF_POLICY)
+def test_a_real_library_trains_as_it_is_told(name: str) -> None:
+    """Gradient steps, replay and exploration as the library itself counts them: its program refuses others."""
+    side, python = SIDES[name], installed(name)
+    work = next(work for work in WORKLOADS.values() if side.does(work)).with_iterations(300)
+    cell = study_for(workloads=[work.name], sides=[name]).cells[0]
+    short = replace(cell, run={**cell.run, **work.to_dict()})
+    ended = launch.run_peer(side, short, 0, python, 240.0, lambda: True)
+    assert (ended.outcome, ended.detail) == ("ok", "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["stable_baselines3_dqn", "sbx_dqn"])
+def test_the_libraries_dqn_minimises_the_squared_error(name: str) -> None:
+    work = json.dumps(WORKLOADS["D"].with_iterations(150).to_dict() | {"seed": 0})
+    command = [str(installed(name)), "-c", CHECKED, work, SIDES[name].options["module"]]
+    done = subprocess.run(command, env=os.environ | {"PYTHONPATH": str(PROGRAMS)}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout.split()[-1]) == 9.0, "Huber's loss of an error of 3 is 2.5"
+
+
+WRONG = {
+    "steps": ({"_n_updates": 7}, "7 gradient steps"),
+    "replay": ({"replay_buffer": SimpleNamespace(buffer_size=999)}, "9990 transitions instead of 10000"),
+    "epsilon": ({"exploration_rate": 1.0}, r"epsilon 1.0 instead of 0.05"),
+    "schedule": ({"exploration_schedule": lambda remaining: 0.05}, r"epsilon 0.05 instead of 0.525"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_library_that_did_something_else_is_refused(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module, work = program("baselines_off_policy", monkeypatch), off_policy_work("D")
+    fields, message = WRONG[wrong]
+    right = {
+        "n_envs": 10,
+        "_n_updates": 9900,
+        "replay_buffer": SimpleNamespace(buffer_size=1000),
+        "exploration_rate": 0.05,
+        "exploration_schedule": lambda remaining: max(0.05, 1 - (1 - remaining) / 0.5 * 0.95),
+    }
+    module.check(SimpleNamespace(**right), work)
+    with pytest.raises(ValueError, match=message):
+        module.check(SimpleNamespace(**(right | fields)), work)
 
 
 def test_an_undeclared_difference_is_found() -> None:

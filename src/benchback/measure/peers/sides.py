@@ -71,6 +71,10 @@ DQN: dict[str, Any] = {"algorithms": ("dqn",), "envs": ("CartPole-v1",)}
 WITHOUT_MEMORY: dict[str, Any] = OWN | {"networks": ("mlp",)}
 NATIVE: dict[str, Any] = OWN | {"envs": (*DISCRETE, "Pendulum-v1")}
 TD3: dict[str, Any] = {"algorithms": ("td3",), "envs": ("Pendulum-v1",)}
+BOTH_DQN = (
+    "gymnasium environments in NumPy, one after another, which explore in the same steps; squared error put in the "
+    "place of Huber's loss, with which values diverge"
+)
 
 SIDES = {
     side.name: side
@@ -129,7 +133,7 @@ SIDES = {
             {"module": "stable_baselines3"},
             STABLE_BASELINES3,
             envs=("CartPole-v1", CHEETAH),
-            note="gymnasium environments in NumPy, one after another",
+            note="gymnasium environments in NumPy, one after another; values clipped without the larger of both errors",
         ),
         Side(
             "sbx",
@@ -196,7 +200,7 @@ SIDES = {
             "baselines_off_policy.py",
             {"module": "stable_baselines3"},
             STABLE_BASELINES3,
-            note="gymnasium environments in NumPy, one after another; Huber's loss",
+            note=BOTH_DQN,
             **DQN,
         ),
         Side(
@@ -214,7 +218,7 @@ SIDES = {
             SBX,
             # Its second layer is as wide as the first, whatever is asked for.
             differs={"hidden_sizes": [120, 120]},
-            note="gymnasium environments in NumPy, one after another; Huber's loss",
+            note=BOTH_DQN,
             **DQN,
         ),
         Side(
@@ -222,7 +226,8 @@ SIDES = {
             "baselines_off_policy.py",
             {"module": "sbx"},
             SBX,
-            note="gymnasium environment in NumPy; its actor follows the lower of both critics",
+            note="gymnasium environment in NumPy; its actor follows the lower of both critics, its targets move in "
+            "every gradient step",
             **TD3,
         ),
     )

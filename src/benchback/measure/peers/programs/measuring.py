@@ -20,6 +20,8 @@ from limits import of_machine  # pyright: ignore[reportMissingImports]
 
 MAGIC = b"\xb5BW1"
 WARM_UP_ITERATIONS = 2
+LATE_ITERATIONS = 2
+"""Learning starts with the last of the steps that are asked for, or after it, or in the iteration after that one."""
 
 
 def main(measure: Callable[[SimpleNamespace, dict[str, str]], dict[str, Any]]) -> None:
@@ -70,6 +72,20 @@ def warm_up_iterations(work: SimpleNamespace) -> int:
     """Iterations before the first that does all the work of later ones, and two more."""
     starts = [getattr(work, name, 0) for name in ("learning_starts", "start_steps", "update_after")]
     return WARM_UP_ITERATIONS + math.ceil(max(starts) / (work.num_envs * work.num_steps))
+
+
+def gradient_steps(work: SimpleNamespace) -> int:
+    """Of a whole training of DQN or of TD3's critics: in every iteration that ends with enough transitions."""
+    starts = getattr(work, "learning_starts", None) or work.update_after
+    before = math.ceil(starts / (work.num_envs * work.num_steps)) - 1
+    return work.num_updates * (work.num_iterations - before)
+
+
+def check_gradient_steps(done: int, work: SimpleNamespace) -> None:
+    """Refuse a training that took another number of gradient steps; a library may start two iterations later."""
+    asked = gradient_steps(work)
+    if not asked - LATE_ITERATIONS * work.num_updates <= done <= asked:
+        raise ValueError(f"{done} gradient steps instead of {asked}")
 
 
 def time_after_warm_up(advance: Callable[[int], Any], work: SimpleNamespace) -> dict[str, Any]:

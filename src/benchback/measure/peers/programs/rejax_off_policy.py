@@ -3,8 +3,11 @@
 from types import SimpleNamespace
 from typing import Any
 
-from measuring import main, time_twice  # pyright: ignore[reportMissingImports]
+from measuring import check_gradient_steps, main, time_twice  # pyright: ignore[reportMissingImports]
 from rejax_ppo import alone_s, returns_of  # pyright: ignore[reportMissingImports]
+
+CRITIC = {"dqn": "q_ts", "td3": "critic_ts"}
+"""Where the state of training keeps its critics."""
 
 
 def measure(work: SimpleNamespace, options: dict[str, str]) -> dict[str, Any]:
@@ -18,6 +21,7 @@ def measure(work: SimpleNamespace, options: dict[str, str]) -> dict[str, Any]:
         return jax.block_until_ready(program(jax.random.PRNGKey(seed)))
 
     times, state = time_twice(train, work)
+    check_gradient_steps(int(getattr(state, CRITIC[work.algorithm]).step), work)
     returns = returns_of(learner, state, jax.random.PRNGKey(work.seed))
     found = {"episode_return": float(returns.mean()), "config": canonical(learner, work)}
     return times | found | {"env_alone": lambda: alone_s(learner, work.num_envs)}
