@@ -2,7 +2,8 @@
 
 import ast
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -254,6 +255,18 @@ def caught_without_mistake(backend: str, level: str) -> list[Row]:
     return caught(backend, level)
 
 
+@contextmanager
+def traced_anew() -> Iterator[None]:
+    """JAX keeps what it traced of a scan's step, whatever has become of the functions that the step calls."""
+    import jax
+
+    jax.clear_caches()
+    try:
+        yield
+    finally:
+        jax.clear_caches()
+
+
 @pytest.mark.parametrize("backend", ["pytorch", pytest.param("purejax", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_mistake_about_memory_is_caught(mistake: str, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,7 +277,8 @@ def test_mistake_about_memory_is_caught(mistake: str, backend: str, monkeypatch:
     target = getattr(module, owner) if owner else module
     monkeypatch.setattr(target, name, wrong(getattr(target, name)))
     expected = {"L0": "final_value", "L1": "gradient", "L3": "weight"}[level]
-    assert expected in {row.quantity for row in caught(backend, level)}
+    with nullcontext() if backend == "pytorch" else traced_anew():
+        assert expected in {row.quantity for row in caught(backend, level)}
 
 
 # Memory is part of the state.
