@@ -38,8 +38,8 @@ def config_of(algorithm: str, **fields: Any) -> Any:
     return registry.config(algorithm)(**(sizes | SMALL[algorithm] | fields))
 
 
-# DQN is compiled by the fast tests of the replay already; the others add what is theirs.
-FAST = {("ppo", "purejax"), ("td3", "nnx")}
+# One of them with a replay; the others take some seconds of compilation each.
+FAST = {("td3", "nnx")}
 EVERY = [
     pytest.param(algorithm, name, marks=[] if (algorithm, name) in FAST else [pytest.mark.slow])
     for algorithm in SMALL
