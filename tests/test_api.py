@@ -151,13 +151,10 @@ def test_mistakes_are_input_errors(call: Callable[[], Any], said: str) -> None:
 # Many agents
 
 
-def test_what_a_training_returns_is_named_by_what_was_trained(
-    result: bb.Result, many: bb.Results, folder: Path
-) -> None:
+def test_what_a_training_returns_is_named_by_what_was_trained(result: bb.Result, folder: Path) -> None:
     what = f"ppo in {result.run.backend} on {result.run.env}"
     assert repr(result) == f"<Result: {what}, {result.iteration} iterations>"
     assert repr(bb.load(folder)) == f"<Policy: {what}, {result.iteration} iterations>"
-    assert repr(many).startswith(f"<Results: {len(many)} x ppo in {many.run.backend} on ")
 
 
 def test_a_video_has_a_name_of_its_own(result: bb.Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

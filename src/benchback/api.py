@@ -174,10 +174,6 @@ class Results:
         self.scores = scores
         """Mean return of each member over the last tenth of the iterations, `[members]`."""
 
-    def __repr__(self) -> str:
-        trained = f"{self.run.algorithm} in {self.run.backend} on {self.run.env}"
-        return f"<Results: {len(self)} x {trained}, {self.iteration} iterations>"
-
     def __len__(self) -> int:
         return len(self.members)
 
