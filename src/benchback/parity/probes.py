@@ -102,6 +102,10 @@ def probes(subject: Subject, chosen: Sequence[str] = TELLING) -> Iterator[Deviat
     if config is None:
         return
     config = deepened(config, subject.network)
+    if subject.network in IMAGES:
+        # An image of one colour moves all inputs of a layer together: fewer relus die with small steps and more units.
+        slow = {"learning_rate": config.learning_rate / 20, "num_iterations": 8 * config.num_iterations}
+        config = replace(config, hidden_sizes=(32,), **slow)
     for probe in chosen:
         if envs.kind(f"probe/{probe}") not in registry.ALGORITHMS[subject.algorithm].actions:
             continue

@@ -87,8 +87,20 @@ class Parameters:
         for key, call in calls.items():
             call.args = [x for place, x in enumerate(call.args) if place not in places[key]]
         for function, names in unread.items():
+            self._take_out_of_types(function, {_place(function, x) for x in names})
             for name in names:
                 _delete_parameter(function, name)
+
+    def _take_out_of_types(self, function: Any, places: set[int]) -> None:
+        """A field that holds the function, `draw: Callable[[Any, int], Any]`, declares the parameters that are left."""
+        for definition in self.analysis.program.definitions.values():
+            for field in ast.walk(definition.node):
+                match field:
+                    case ast.AnnAssign(
+                        target=ast.Name(name),
+                        annotation=ast.Subscript(ast.Name("Callable"), ast.Tuple([ast.List() as types, _])),
+                    ) if name == getattr(function, "name", None) and len(types.elts) == len(function.args.args):
+                        types.elts = [x for place, x in enumerate(types.elts) if place not in places]
 
     def _name_the_rest(self, function: Any) -> bool:
         """Give names to `*rest` where every call passes the same number of arguments for it; whether it was done."""
