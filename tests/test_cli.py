@@ -130,13 +130,13 @@ def test_list_shows_the_whole_matrix(benchback) -> None:
 
 
 def test_parity_prints_the_largest_deviation_of_each_level(benchback) -> None:
-    process = benchback("parity", "--backends", "purejax", "--levels", "L0", "L1", "--dtypes", "float32", "--json")
+    process = benchback("parity", "--backends", "pytorch", "--levels", "L0", "L1", "--dtypes", "float32", "--json")
     assert process.returncode == 0, process.stderr
     result = json.loads(process.stdout)
     assert result["ok"]
     assert [(row["backend"], row["level"], row["dtype"], row["ok"]) for row in result["rows"]] == [
-        ("purejax", "L0", "float32", True),
-        ("purejax", "L1", "float32", True),
+        ("pytorch", "L0", "float32", True),
+        ("pytorch", "L1", "float32", True),
     ]
     assert all(0 < row["deviation"] < row["tolerance"] < 1e-4 for row in result["rows"])
 

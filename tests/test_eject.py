@@ -45,10 +45,8 @@ FAST: list[Case] = [
     ("ppo", "equinox", "gymnax/CartPole-v1", ()),
     ("vpg", "nnx", "gymnax/CartPole-v1", (("population", 2),)),
     ("td3", "pytorch", "gymnasium/Pendulum-v1", EAGER),
-    ("dqn", "purejax", MINATAR, CNN),
 ]
-"""Both frameworks, an algorithm with a replay, a population, and a network with convolutions; the slow tests run all
-pairs."""
+"""Both frameworks, an algorithm with a replay, and a population; the slow tests run all pairs and networks."""
 EVERY: list[Case] = [
     (algorithm, backend, registry.ALGORITHMS[algorithm].env, ())
     for algorithm in registry.ALGORITHMS

@@ -197,6 +197,7 @@ print(json.dumps(said))
 """
 
 
+@pytest.mark.slow
 def test_why_there_is_no_unit_chunk() -> None:
     """docs/performance.md gives these two reasons; a version of torch without them could have the unit."""
     drawing, learning = run(NO_CHUNK)

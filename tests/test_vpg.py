@@ -545,9 +545,8 @@ def test_without_bootstrapping_through_truncation_the_probe_fails(name: str) -> 
 # Learning, and what a run may ask for.
 
 
-@pytest.mark.parametrize(
-    "name", ["purejax", *(pytest.param(name, marks=pytest.mark.slow) for name in BACKENDS if name != "purejax")]
-)
+@pytest.mark.slow  # the fast suite trains it on probes
+@pytest.mark.parametrize("name", BACKENDS)
 def test_cartpole_reaches_195_within_100k_steps(name: str) -> None:
     config = Config(
         num_envs=16,
