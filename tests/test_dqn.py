@@ -26,6 +26,7 @@ from benchback.math import jax as jax_math
 from benchback.math import torch as torch_math
 from benchback.parity.deviation import section
 from benchback.parity.dqn import oracle
+from benchback.parity.dqn.cases import PROBE
 from benchback.parity.laws import different
 from benchback.parity.oracle import parameters
 from benchback.registry import BACKENDS
@@ -363,21 +364,7 @@ def test_any_backend_takes_over_networks_optimiser_and_replay(writer: str, reade
 
 # Probes: what must be learnt is known.
 
-GAMMA = 0.5
-PROBING = Config(
-    num_envs=4,
-    num_steps=2,
-    num_iterations=400,
-    num_updates=2,
-    minibatch_size=16,
-    replay_capacity=256,
-    learning_starts=32,
-    target_every=32,
-    hidden_sizes=(16,),
-    learning_rate=0.01,
-    gamma=GAMMA,
-    last_epsilon=0.5,
-)
+GAMMA = PROBE.gamma
 VALUES = {
     "OneStep": lambda obs: [1.0, 1.0],
     "TwoStep": lambda obs: [GAMMA, GAMMA] if obs == 0 else [1.0, 1.0],
@@ -389,7 +376,7 @@ VALUES = {
 
 
 @cache
-def probed(name: str, probe: str, config: Config = PROBING) -> tuple[np.ndarray, Weights]:
+def probed(name: str, probe: str, config: Config = PROBE) -> tuple[np.ndarray, Weights]:
     """Observations met and the networks learnt."""
     make, backend = registry.load("dqn", name)
     env = envs.make(f"probe/{probe}", config.num_envs, BACKENDS[name].family)
@@ -417,7 +404,7 @@ def test_backend_learns_the_known_value(name: str, probe: str) -> None:
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_without_bootstrapping_through_truncation_the_probe_fails(name: str) -> None:
-    _, weights = probed(name, "Truncated", replace(PROBING, truncation="terminal"))
+    _, weights = probed(name, "Truncated", replace(PROBE, truncation="terminal"))
     # One and two rewards remain in turn, and the observation does not tell which.
     assert oracle.values(weights, np.ones((1, 1))).max() < 1.6
 

@@ -109,6 +109,8 @@ def probes(subject: Subject, chosen: Sequence[str] = TELLING) -> Iterator[Deviat
     for probe in chosen:
         if envs.kind(f"probe/{probe}") not in registry.ALGORITHMS[subject.algorithm].actions:
             continue
+        if hasattr(config, "replay_capacity") and known_action(probe, np.zeros(1)) is None:
+            continue  # rollouts for a replay have no values, so there would be nothing to compare
         found = learnt(subject.algorithm, subject.backend, probe, config, subject.mode)
         obs = found.batch.obs.astype(float)
         obs = obs[..., 0, 0, :1] if subject.network in IMAGES else obs

@@ -53,6 +53,21 @@ GREEDY = replace(BASE, first_epsilon=0.0, last_epsilon=0.0)
 
 TINY = replace(LINEAR, minibatch_size=8, hidden_sizes=(8,))
 """The smallest configuration with every feature of learning: its cost is compilation."""
+PROBE = Config(
+    num_envs=4,
+    num_steps=2,
+    num_iterations=400,
+    num_updates=2,
+    minibatch_size=16,
+    replay_capacity=256,
+    learning_starts=32,
+    target_every=32,
+    hidden_sizes=(16,),
+    learning_rate=0.01,
+    gamma=0.5,
+    last_epsilon=0.5,
+)
+"""Learns environments whose action values are known within seconds; half of its actions stay random."""
 
 ROWS = BASE.minibatch_size
 
