@@ -46,7 +46,9 @@ def product_s(rows: int, inputs: int, outputs: int, budget_s: float, agents: int
     shapes = (*many, rows, inputs), (*many, inputs, outputs)
     left, right = (random.standard_normal(shape, np.float32) for shape in shapes)
     out = np.empty((*many, rows, outputs), np.float32)
-    return median_s(lambda: np.matmul(left, right, out=out), budget_s, 10_000)
+    # With one input it is an outer product, which NumPy's matmul computes up to 20 times slower than by broadcasting.
+    multiply = np.multiply if inputs == 1 else np.matmul
+    return median_s(lambda: multiply(left, right, out=out), budget_s, 10_000)
 
 
 def copy_bytes_per_s() -> float:
