@@ -74,6 +74,11 @@ def step():
 """
 DEMO = {"num_envs": 16, "num_steps": 64, "num_epochs": 4, "num_minibatches": 4}
 """Fields of PPO in `make demo`, where they are not the defaults."""
+LEARNING: dict[str, dict[str, Any]] = {
+    "dqn": {"learning_starts": 10},
+    "td3": {"start_steps": 50, "update_after": 50},
+}
+"""Algorithm -> fields with which every iteration learns: before it does, an iteration is another one."""
 MANY = 1_000_000
 """Iterations that neither side reaches."""
 TURN_S = 0.1
@@ -206,7 +211,8 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=math.inf)
     given = parser.parse_args()
     until_s = time.monotonic() + 60 * given.minutes
-    pairs = [Pair(*names, DEMO if given.demo else {}) for names in product(given.algorithm, given.backend)]
+    names = product(given.algorithm, given.backend)
+    pairs = [Pair(*x, LEARNING.get(x[0], {}) | (DEMO if given.demo else {})) for x in names]
     given.store.parent.mkdir(parents=True, exist_ok=True)
     measure(pairs, given.store, given.relays, given.rounds, until_s)
     beyond = []
