@@ -134,6 +134,7 @@ def test_registry_equals_disk(algorithm: str) -> None:
         "kernel_gradients",
         "nnx_layers",
         "torch_layers",
+        "torch_memory",
         "torch_script",
         "torch_state",
         "xla",

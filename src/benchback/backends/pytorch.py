@@ -32,6 +32,7 @@ from benchback.agent import Agent, Backend, Metrics
 from benchback.backends.torch_layers import ACTIVATIONS as ACTIVATIONS
 from benchback.backends.torch_layers import CNN, MLP, NatureCNN
 from benchback.backends.torch_layers import dense as dense
+from benchback.backends.torch_memory import keep_freed_memory
 from benchback.backends.torch_script import TRACES, traced
 from benchback.backends.torch_state import copy, refill
 from benchback.backends.torch_state import leaves as tensors_of
@@ -39,6 +40,8 @@ from benchback.envs.interface import Env, EnvState
 from benchback.errors import InputError
 from benchback.math.torch import gaussian
 from benchback.plugins import Networks
+
+keep_freed_memory()
 
 Wrap = Callable[[str, Callable[..., Any]], Callable[..., Any]]
 """(name, function) -> replacement function."""
