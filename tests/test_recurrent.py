@@ -363,6 +363,8 @@ def test_the_ledger_counts_the_cell_and_gradients_that_go_on() -> None:
     [
         ({"hidden_sizes": [64, 64]}, "give one, e.g. 64"),
         ({"num_envs": 12, "num_minibatches": 8}, "does not divide num_envs=12"),
+        # 9 divides the batch of 288, but no minibatch is of 32 / 9 environments.
+        ({"num_steps": 9, "num_minibatches": 10}, "does not divide num_envs=32: .* e.g. 8"),
         ({"algorithm": "vpg"}, "only for ppo"),
         ({"algorithm": "dqn"}, "only for ppo"),
         ({"algorithm": "td3", "env": "gymnax/Pendulum-v1"}, "network is not a field of a td3 run"),

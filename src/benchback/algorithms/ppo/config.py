@@ -124,13 +124,13 @@ class Config:
         check_hidden_sizes(self)
         check_model(self)
         check_finite(self)
+        if self.recurrent:
+            self._check_recurrent()
         if self.batch_size % self.num_minibatches:
             raise InputError(
                 f"num_minibatches={self.num_minibatches} does not divide the batch of {self.batch_size}; "
                 f"choose a divisor, e.g. {_nearest_divisor(self.batch_size, self.num_minibatches)}"
             )
-        if self.recurrent:
-            self._check_recurrent()
         check_positive(self, ("learning_rate", "adam_epsilon", "max_grad_norm", "clip", "drift_alpha", "drift_beta"))
         check_not_negative(self, ("entropy_coefficient", "value_coefficient"))
         check_shares(self, ("gamma", "gae_lambda"))
