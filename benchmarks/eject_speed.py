@@ -32,6 +32,7 @@ from statistics import median
 from typing import Any
 
 from benchback import registry, stats
+from benchback.backends.torch_memory import ENVIRONMENT
 from benchback.measure.clock import Tape, queueing_s, waited_s
 from benchback.tools.eject import eject
 from benchback.training.run import Run
@@ -93,7 +94,8 @@ class Side:
         # Programs that the first relay compiled are loaded by the others.
         kept = {"JAX_COMPILATION_CACHE_DIR": "jax", "TORCHINDUCTOR_CACHE_DIR": "inductor"}
         env = os.environ | {name: str(caches / folder) for name, folder in kept.items()}
-        env |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+        # A file of PyTorch is started as its header says.
+        env |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", **ENVIRONMENT}
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
 
     def turn(self, calls: int) -> float:

@@ -5,6 +5,8 @@ import sys
 
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
 """Parameters of glibc's mallopt."""
+ENVIRONMENT = {"MALLOC_TRIM_THRESHOLD_": str(2**30), "MALLOC_MMAP_THRESHOLD_": str(2**25)}
+"""What does the same for a process that is started with it."""
 
 
 def keep_freed_memory() -> None:
@@ -16,5 +18,6 @@ def keep_freed_memory() -> None:
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:
-        mallopt(TRIM_THRESHOLD, 2**30)
-        mallopt(MMAP_THRESHOLD, 2**25)  # Setting one ends glibc's own adjustment of both. 32 MiB is the most it takes.
+        mallopt(TRIM_THRESHOLD, int(ENVIRONMENT["MALLOC_TRIM_THRESHOLD_"]))
+        # Setting one ends glibc's own adjustment of both. 32 MiB is the most it takes.
+        mallopt(MMAP_THRESHOLD, int(ENVIRONMENT["MALLOC_MMAP_THRESHOLD_"]))

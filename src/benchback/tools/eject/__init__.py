@@ -9,6 +9,7 @@ import sys
 from importlib.metadata import version
 
 from benchback import __version__, registry
+from benchback.backends.torch_memory import ENVIRONMENT
 from benchback.tools.eject import layout
 from benchback.tools.eject.choice import PARTS, choose
 from benchback.tools.eject.link import Linker, Program
@@ -41,19 +42,24 @@ def eject(run: Run, command: str, sources: dict[str, str] | None = None, members
     return formatted(text + 'if __name__ == "__main__":\n    main()\n')
 
 
+KEEPING = f"On Linux start it with {' '.join(map('='.join, ENVIRONMENT.items()))}: freed memory is then kept.\n"
+"""What benchback does by itself where PyTorch is imported, see `backends/torch_memory.py`."""
+
+
 def header(run: Run, command: str, program: Program) -> str:
     """The docstring of the file: what it is, where it comes from, and what it needs."""
     needed = {x.module.split(".")[0] for x in program.imports.values()} - set(sys.stdlib_module_names)
     distribution = {spec.module: spec.package for spec in registry.BACKENDS.values()}
     packages = sorted({distribution.get(name, name) for name in needed})
     versions = ", ".join(f"{name} {version(name)}" for name in packages)
+    start = KEEPING if run.framework == "torch" else ""
     title = f"{registry.ALGORITHMS[run.algorithm].title} in {registry.BACKENDS[run.backend].title}, on {run.env}"
     return f'''"""{title}.
 
 Ejected from benchback {__version__} (Apache-2.0); the same seed gives the same numbers there and here:
     {command}
 Runs with {versions}.
-"""'''
+{start}"""'''
 
 
 def formatted(text: str) -> str:

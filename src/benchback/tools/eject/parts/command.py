@@ -13,17 +13,16 @@ SEED = 0
 
 def main() -> None:
     """Train as the command line says, and write a checkpoint."""
-    parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    flags = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     for name, default in (vars(Config()) | Config().hyper._asdict()).items():
         if name != "hyper":
             kind, nargs = (type(default[0]), "+") if isinstance(default, tuple) else (type(default), None)
             flag = f"--{name.replace('_', '-')}"
-            parser.add_argument(flag, type=kind, nargs=nargs, default=default, help=kind.__name__)
-    parser.add_argument("--seed", type=int, default=SEED, help="seed of weights, environment, actions and shuffles")
-    parser.add_argument("--checkpoint", type=Path, default=Path("checkpoint.safetensors"), help="file to write")
-    parser.add_argument("--resume", type=Path, help="checkpoint to continue from")
-    parsed = vars(parser.parse_args()).items()
-    given: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in parsed}
+            flags.add_argument(flag, type=kind, nargs=nargs, default=default, help=kind.__name__)
+    flags.add_argument("--seed", type=int, default=SEED, help="seed of weights, environment, actions and shuffles")
+    flags.add_argument("--checkpoint", type=Path, default=Path("checkpoint.safetensors"), help="file to write")
+    flags.add_argument("--resume", type=Path, help="checkpoint to continue from")
+    given: dict[str, Any] = {key: tuple(x) if isinstance(x, list) else x for key, x in vars(flags.parse_args()).items()}
     seed, checkpoint, resume = (given.pop(name) for name in ("seed", "checkpoint", "resume"))
     given["hyper"] = Hyper(**{name: given.pop(name) for name in Hyper._fields})
     config, started = Config(**given), time.perf_counter()
