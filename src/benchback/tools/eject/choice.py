@@ -121,6 +121,8 @@ class Choice:
         loop, torch_loop = f"{PARTS}.loop", f"{PARTS}.torch_loop"
         loops = "rollout_steps", "remembering_steps"
         own = {f"benchback.backends.pytorch.{name}": f"{torch_loop}.{name}" for name in loops}
+        # Here nothing else is carried through a compiled loop than the memory of a network.
+        own["benchback.backends.pytorch._scan_in_program"] = f"{torch_loop}.scan_in_program"
         return (
             {
                 "benchback.algorithms.ppo.pytorch.make": f"{self.implementation}.make",
