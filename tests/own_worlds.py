@@ -1,6 +1,7 @@
 """Environments of a user's own, of every kind that `python:` takes, and some that break a law each."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -146,6 +147,32 @@ def torch_env(num_envs: int) -> Env:
     from benchback.envs.torch import make
 
     return make("CartPole-v1", num_envs)
+
+
+def _with_inner(env: Env, change: Any, back: Any) -> Env:
+    """The environment with another form of its inner state."""
+
+    def reset(generator: Any) -> EnvState:
+        state = env.reset(generator)
+        return state._replace(inner=change(state.inner))
+
+    def step(state: EnvState, action: Any, noise: Any) -> tuple[EnvState, Step]:
+        following, outcome = env.step(state._replace(inner=back(state.inner)), action, noise)
+        return following._replace(inner=change(following.inner)), outcome
+
+    return replace(env, reset=reset, step=step)
+
+
+def torch_env_of_tuples(num_envs: int) -> Env:
+    """An Env of torch tensors whose state is a dictionary with a tuple and an empty one."""
+    env = torch_env(num_envs)
+    record = type(env.reset(env.random(0)).inner)
+    return _with_inner(env, lambda x: {"all": tuple(x), "none": ()}, lambda x: record(*x["all"]))
+
+
+def torch_env_of_objects(num_envs: int) -> Env:
+    """An Env of torch tensors that keeps them in an object."""
+    return _with_inner(torch_env(num_envs), lambda x: SimpleNamespace(x=x), lambda x: x.x)
 
 
 class Lights:

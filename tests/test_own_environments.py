@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import TINY
+from safetensors.numpy import load_file
 
 from benchback import cli, envs
 from benchback.envs.conformance import LAWS, Examination, Subject, examine, judge
@@ -126,6 +127,10 @@ def test_what_is_known_makes_laws_stricter_or_gives_leave() -> None:
         (SEEKER + "+clip_reward=nan", "must be a positive number"),
         (SEEKER + "+time_limit=0", "must be a whole number of steps"),
         (SEEKER + "+time_limit=5+time_limit=6", "has time_limit twice"),
+        (
+            of("torch_env_of_objects"),
+            "type types.SimpleNamespace in its state; .* tuples and dictionaries of",
+        ),
         (SEEKER + "+", "wrapper without a name is unknown"),
     ],
 )
@@ -278,6 +283,15 @@ def test_an_own_environment_is_trained_resumed_evaluated_and_played(
     assert run_main(["play", "run", "--max-steps", "6", "--out", "x.gif", "--json"], monkeypatch) == 0
     assert json.loads(capsys.readouterr().out)["episodes"][0]["steps"] == 6
     assert (garden / "x.gif").stat().st_size > 0
+
+
+def test_the_state_of_a_torch_environment_may_be_of_tuples_and_dictionaries(
+    garden: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train = ["train", "ppo", "--backend", "pytorch", "--mode", "env_jit", *SMALL, "--num-iterations", "2"]
+    assert run_main([*train, "--env", of("torch_env_of_tuples"), "--out", "run"], monkeypatch) == 0
+    assert "env/inner/all/0" in load_file(garden / "run" / "checkpoint.safetensors")
+    assert run_main(["train", "--resume", "run", "--num-iterations", "3", "--out", "longer"], monkeypatch) == 0
 
 
 @pytest.mark.slow

@@ -142,7 +142,7 @@ def _name(module: nn.Module, name: str, dimensions: int) -> str:
 def _env_to_weights(env: EnvState, prefix: str) -> Weights:
     if hasattr(env.inner, "to_weights"):  # not a torch state: it exports its own arrays
         return env.inner.to_weights(prefix)
-    return {name: copy(x) for name, x in _named(env, prefix).items()}
+    return {name: copy(x) for name, x in zip(_places(env, prefix), leaves(env), strict=True)}
 
 
 def _env_from_weights(env: EnvState, weights: Weights, prefix: str) -> EnvState:
@@ -150,8 +150,17 @@ def _env_from_weights(env: EnvState, weights: Weights, prefix: str) -> EnvState:
         return env  # external environments export nothing: keep the new episodes
     if hasattr(env.inner, "from_weights"):
         return env.inner.from_weights(weights, prefix)
-    tensors = _named(env, prefix).items()
+    tensors = zip(_places(env, prefix), leaves(env), strict=True)
     return refill(env, (torch.tensor(weights[name], dtype=x.dtype, device=x.device) for name, x in tensors))
+
+
+def _places(tree: Any, prefix: str) -> list[str]:
+    """Where each of the `leaves` is, by fields, keys and numbers."""
+    if isinstance(tree, Tensor):
+        return [prefix.removesuffix("/")]
+    steps = tree if isinstance(tree, dict) else getattr(tree, "_fields", range(len(tree)))
+    parts = zip(steps, tree.values() if isinstance(tree, dict) else tree, strict=True)
+    return [place for step, part in parts for place in _places(part, f"{prefix}{step}/")]
 
 
 def _fill(tensors: Mapping[str, Tensor], weights: Weights) -> None:

@@ -23,7 +23,7 @@ class EjectFlags(Generic[Config]):
     out: Path | None = None
     """Python file to write; must not exist. By default the name of the algorithm, e.g. ppo.py."""
     population: int = 1
-    """Seeds that the file trains side by side in one program, from the run's seed on; JAX backends."""
+    """Seeds that the file trains, from the run's seed on: side by side in one program, in PyTorch one after another."""
     config: Path | None = None
     """YAML file with fields of the run (as config.yaml in a run folder); flags override it."""
 

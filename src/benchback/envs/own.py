@@ -134,7 +134,20 @@ def _checked(env: Env, id: EnvId, num_envs: int) -> Env:
             f"env={id.base} gives an Env of {env.num_envs} copies where {num_envs} are needed; "
             "give its function an argument num_envs, and make so many"
         )
+    if env.framework == "torch" and (other := _not_tensors(env.reset(env.random(0)))) is not None:
+        raise InputError(
+            f"env={id.base} keeps {_described(other)} in its state; programs and checkpoints take tensors only, and "
+            "tuples and dictionaries of them"
+        )
     return replace(env, id=id.base)
+
+
+def _not_tensors(state: Any) -> Any:
+    """What a state contains beside tensors, tuples and dictionaries, if anything."""
+    if isinstance(state, tuple | list | dict):
+        parts = state.values() if isinstance(state, dict) else state
+        return next((found for x in parts if (found := _not_tensors(x)) is not None), None)
+    return None if isinstance(state, import_module("torch").Tensor) else state
 
 
 def _vectorised(environment: Any, params: Any, id: EnvId, num_envs: int) -> Env:

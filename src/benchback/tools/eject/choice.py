@@ -40,7 +40,7 @@ class Choice:
     suite: str
     name: str
     members: int = 1
-    """Seeds that the file trains in one program."""
+    """Seeds that the file trains."""
 
     @property
     def array(self) -> str:
@@ -121,6 +121,8 @@ class Choice:
         loop, torch_loop = f"{PARTS}.loop", f"{PARTS}.torch_loop"
         loops = "rollout_steps", "remembering_steps"
         own = {f"benchback.backends.pytorch.{name}": f"{torch_loop}.{name}" for name in loops}
+        # Here nothing else is carried through a compiled loop than the memory of a network.
+        own["benchback.backends.pytorch._scan_in_program"] = f"{torch_loop}.scan_in_program"
         return (
             {
                 "benchback.algorithms.ppo.pytorch.make": f"{self.implementation}.make",
@@ -133,6 +135,7 @@ class Choice:
             }
             | (own if self.suite != "torch" else {})
             | self._flat_state(torch_loop)
+            | (self._torch_members() if self.members > 1 else {})
         )
 
     def _flat_state(self, torch_loop: str) -> dict[str, str]:
@@ -143,6 +146,13 @@ class Choice:
         if self._counters():
             names |= {f"{torch_loop}.load": f"{PARTS}.counting.load", f"{PARTS}.loop.save": f"{PARTS}.counting.save"}
         return names
+
+    def _torch_members(self) -> dict[str, str]:
+        """The loop of several members, and what is kept of a State that counts something."""
+        many, counting = f"{PARTS}.torch_many", f"{PARTS}.counting"
+        names = {f"{PARTS}.loop.{name}": f"{many}.{name}" for name in ("train", "mean_return", "save")}
+        counted = ("kept", "put") if self._counters() else ()
+        return names | {f"{many}.{name}": f"{counting}.{name}" for name in counted}
 
     @property
     def kind(self) -> str:
@@ -308,10 +318,9 @@ def choose(run: Run, members: int = 1) -> Choice:
         raise InputError(f"gradients={run.gradients} cannot be ejected; use --gradients framework")
     if members < 1:
         raise InputError(f"population={members} has no members; choose at least 1")
-    if members > 1 and (run.framework != "jax" or suite == EXTERNAL):
-        cause = f"backend={run.backend}" if run.framework != "jax" else f"env={run.env}"
+    if members > 1 and suite == EXTERNAL:
         raise InputError(
-            f"population={members} does not fit {cause}: members share one JAX program; use a backend of the JAX "
-            "family and a gymnax environment, or eject one agent and run it once for each seed"
+            f"population={members} does not fit env={run.env}: an environment in Python has one state for all members; "
+            "use a gymnax or torch environment, or eject one agent and run it once for each seed"
         )
     return Choice(run, suite, name, members)

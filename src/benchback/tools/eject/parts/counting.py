@@ -30,3 +30,17 @@ def load(path: Path, state: State) -> int:
     for name in counts(state):
         setattr(state, name, int(stored[name]))
     return int(stored["iteration"])
+
+
+def kept(state: State) -> dict[str, Tensor]:
+    """What is kept of a member, by name."""
+    return tensors(state) | counts(state)
+
+
+def put(stored: dict[str, Tensor], state: State) -> None:
+    """Put what was kept of a member into its state."""
+    for name, x in tensors(state).items():
+        x.copy_(stored[name])
+    state.generator.set_state(stored["generator"])
+    for name in counts(state):
+        setattr(state, name, int(stored[name]))

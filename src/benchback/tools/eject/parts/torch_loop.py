@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch._higher_order_ops.scan import scan as torch_scan
 from torch._inductor import config as inductor
 
 from benchback.algorithms.ppo.config import Config
@@ -104,6 +105,16 @@ def remembering_steps(
         return (env_state, memory), tuple(map(torch.stack, zip(*outcomes, strict=True)))
 
     return steps
+
+
+def scan_in_program(step: Callable[..., Any], carry: Tensor, sequences: tuple[Any, ...]) -> tuple[Tensor, Any]:
+    """jax.lax.scan of one tensor as a loop inside the compiled program; its outputs must not alias each other."""
+
+    def next_step(carry: Tensor, inputs: tuple[Tensor, ...]) -> tuple[Tensor, list[Tensor]]:
+        following, output = step(carry, inputs)
+        return following, [x.clone() for x in output]
+
+    return torch_scan(next_step, carry, sequences)
 
 
 def train(config: Config, seed: int, resume: Path | None = None) -> Iterator[tuple[int, State, dict[str, float]]]:
