@@ -243,10 +243,13 @@ def test_peers_that_are_not_installed_are_named_with_the_command_that_gets_them(
 ) -> None:
     monkeypatch.setenv("BENCHBACK_CACHE", str(tmp_path))
     arguments = ["--backends", "linen", "--axes", "envs", "--peers", "purejax_style", "rejax"]
-    with pytest.raises(InputError, match="rejax not installed; get them by benchback peers --quick --sides rejax"):
+    with pytest.raises(InputError, match="rejax not installed; get them by benchback peers --quick --wor"):
         workloads.scale(arguments)
     assert workloads.scale([*arguments, "--plan"]) == 0
-    assert "get them by benchback peers --quick --sides rejax" in capsys.readouterr().out
+    assert "get them by benchback peers --quick --workloads A --sides rejax\n" in capsys.readouterr().out
+    both = scale.study_for(peers=["stable_baselines3", "rejax"])
+    assert scale.missing_environments(both) == ["stable_baselines3", "rejax"], "one side for each environment"
+    assert scale.how_to_get(["rejax_dqn"]) == "benchback peers --quick --workloads D --sides rejax_dqn"
     study = scale.study_for(axes=["envs"], peers=["purejax_style", "rejax"])
     environment = SIDES["rejax"].environment
     assert environment is not None

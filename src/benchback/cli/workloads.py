@@ -264,14 +264,13 @@ def scale(arguments: list[str]) -> int:
     choice = {"backends": flags.backends, "axes": flags.axes, "peers": flags.peers}
     study = scale.study_for(**choice, largest=flags.largest, blocks=flags.blocks)
     absent = scale.missing_environments(study)
-    how_to_get = f"benchback peers --quick --sides {' '.join(absent)}"
     if flags.plan:
         print_scale_plan(scale.seconds(study), flags.json)
         if absent and not flags.json:
-            print(f"not installed: {', '.join(absent)}; get them by {how_to_get}")
+            print(f"not installed: {', '.join(absent)}; get them by {scale.how_to_get(absent)}")
         return 0
     if absent:
-        raise InputError(f"--peers: {', '.join(absent)} not installed; get them by {how_to_get}")
+        raise InputError(f"--peers: {', '.join(absent)} not installed; get them by {scale.how_to_get(absent)}")
     with measured(study, flags) as store:
         show_scale(store, study, flags.out, flags.json)
     return 0

@@ -14,7 +14,7 @@ from benchback.errors import InputError
 from benchback.measure import caches, machine
 from benchback.measure.cost import RATE, seconds_per_run
 from benchback.measure.metrics import running_share
-from benchback.measure.peers.environments import is_complete
+from benchback.measure.peers.environments import Environment, is_complete
 from benchback.measure.peers.sides import SIDES, Side
 from benchback.measure.peers.work import FIELDS_OF_CELL, WORKLOADS, Workload
 from benchback.measure.record import Attempt, Cell, Record
@@ -201,12 +201,20 @@ def peer_fields_at(side: Side, work: Workload, threads: int) -> dict[str, Any]:
     return named | work.to_dict() | {"threads": threads, "kind": "peer"}
 
 
+def how_to_get(peers: Sequence[str]) -> str:
+    """The command that installs these peers: a short comparison of work that they do."""
+    works = dict.fromkeys(next(work.name for work in WORKLOADS.values() if SIDES[name].does(work)) for name in peers)
+    return f"benchback peers --quick --workloads {' '.join(works)} --sides {' '.join(peers)}"
+
+
 def missing_environments(study: Study) -> list[str]:
-    """The peers whose virtual environment is not there."""
+    """A peer for each virtual environment that is not there."""
     folder = caches.cache_folder("peers")
-    names = dict.fromkeys(cell.variant for cell in study.cells if cell.kind == "peer")
-    own = {name: environment for name in names if (environment := SIDES[name].environment)}
-    return [name for name, environment in own.items() if not is_complete(environment, folder / environment.name)]
+    first: dict[Environment, str] = {}
+    for cell in study.cells:
+        if cell.kind == "peer" and (environment := SIDES[cell.variant].environment):
+            first.setdefault(environment, cell.variant)
+    return [name for environment, name in first.items() if not is_complete(environment, folder / environment.name)]
 
 
 def seconds(study: Study) -> dict[tuple[str, str], float]:
