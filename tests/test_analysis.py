@@ -74,7 +74,7 @@ WORDS: dict[Missing, str] = {
     LedgersDiffer(("dtype", "parameters")): "ledgers differ in dtype, parameters",
     NotPositive(0.0): "0.0 is no positive number",
     TooFewValues(3): "3 values are too few for a slope",
-    TooFewPoints(2): "2 points are too few",
+    TooFewPoints(2): "too few points (2)",
     StillRising(16384.0): "still rising at 16,384",
     NoFall(8.0): "none up to 8",
     Unsteady(UnsteadyCause.TOO_SHORT, 4): "no steady state: 4 iterations are too few; at least 6 are needed",

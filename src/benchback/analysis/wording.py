@@ -196,7 +196,7 @@ def missing_text(reason: Missing) -> str:
         case TooFewValues(count):
             return f"{count} values are too few for a slope"
         case TooFewPoints(count):
-            return f"{count} points are too few"
+            return f"too few points ({count})"
         case StillRising(largest):
             return f"still rising at {largest:,g}"
         case NoFall(largest):

@@ -30,10 +30,12 @@ HEADING = "How speed and memory grow"
 FIT_COLUMNS = ("axis", "side", "knee", "exponent up to the knee", "exponent from the knee on")
 COLUMNS = ("value", "side", "blocks", "env steps/s", "range", "µs a step", "rollout", "update", "peak MB")
 MEASURES = {
-    "steps_per_s": ("environment steps / s", "log"),
-    "step_us": ("µs a step", "log"),
-    "memory_mb": ("peak memory, MB", "linear"),
+    "steps_per_s": ("environment steps / s", alt.Scale(type="log")),
+    "step_us": ("µs a step", alt.Scale(type="log")),
+    "memory_mb": ("peak memory, MB", alt.Scale()),
 }
+PLACES = "datum.value < 10000 ? format(datum.value, ',') : format(datum.value, '.3~s')"
+"""How values of an axis are written: 4,096 and 16.4k."""
 WIDTH, HEIGHT = 190, 130
 """Of a panel; three stand beside each other."""
 OTHERS = ("#8c564b", "#555555", "#e15759", "#76b7b2", "#b6992d", "#9c755f", "#79706e")
@@ -219,15 +221,10 @@ def specification(lines: Lines, fits: Fits) -> dict[str, Any]:
 def panel(axis: str, measure: str, lines: Lines) -> Any:
     """One measure over one axis; of the speed with its range, and the knee."""
     values = sorted({line["value"] for line in lines if line["axis"] == axis})
-    title, kind = MEASURES[measure]
-    ticks = alt.Axis(values=values, format="~s", labelOverlap=True)
+    title, scale = MEASURES[measure]
+    ticks = alt.Axis(values=values, labelExpr=PLACES, labelOverlap=True)
     x = alt.X("value:Q", title=AXES[axis].title, axis=ticks, scale=alt.Scale(type="log", base=2, nice=False, padding=8))
-    y = alt.Y(
-        f"{measure}:Q",
-        title=title,
-        axis=alt.Axis(format="~s", tickCount=4),
-        scale=alt.Scale(type="log") if kind == "log" else alt.Scale(zero=False),
-    )
+    y = alt.Y(f"{measure}:Q", title=title, axis=alt.Axis(format="~s", tickCount=4), scale=scale)
     base = chart("scale").transform_filter(f"datum.axis == '{axis}'")
     points = base.transform_filter("datum.what != 'knee'")
     shape = alt.Shape("what:N", legend=None, scale=alt.Scale(domain=["ours", "peer"], range=["circle", "square"]))
@@ -256,9 +253,10 @@ def colours_of(sides: Sequence[str]) -> dict[str, str]:
 
 
 def knee_point(place: tuple[str, str], found: Growth, lines: Lines) -> dict[str, Any] | None:
-    """The knee as a row of the chart, at its share of the best speed; None if there is none."""
+    """The knee as a row of the chart, at its share of the best speed or at its value; None if there is none."""
     if isinstance(found.knee, Missing):
         return None
     axis, side = place
-    best = max(line["steps_per_s"] for line in lines if (line["axis"], line["side"]) == place)
-    return {"axis": axis, "side": side, "value": found.knee.value, "steps_per_s": KNEE * best, "what": "knee"}
+    speeds = {line["value"]: line["steps_per_s"] for line in lines if (line["axis"], line["side"]) == place}
+    speed = speeds.get(found.knee.value, KNEE * max(speeds.values()))
+    return {"axis": axis, "side": side, "value": found.knee.value, "steps_per_s": speed, "what": "knee"}
