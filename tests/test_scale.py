@@ -292,11 +292,16 @@ def test_nothing_measured_has_a_page_without_a_picture(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("knee", "text"),
     [
-        (Fitted(51.2, float("nan"), float("nan")), "51.2"),
-        (Fitted(51.2, 40.0, 66.0), "51.2 [40, 66]"),
-        (Fitted(1.0, 1.0, 1.0), "at most 1"),
-        (Fitted(123_456.0, float("nan"), float("nan")), "123,000"),
+        (Fitted(51.23, float("nan"), float("nan")), "51.2"),
+        (Fitted(51.23, 40.0, 20_566.0), "51.2 [40, 20,600]"),
+        (Fitted(2.0, 2.0, 2.0), "at most 2"),
+        (Fitted(2.375, float("nan"), float("nan")), "2.38"),
+        (Fitted(1_234_567.0, float("nan"), float("nan")), "1,230,000"),
     ],
 )
 def test_a_knee_in_words(knee: Fitted, text: str) -> None:
-    assert report.knee_text(knee, 1.0) == text
+    assert report.knee_text(knee, 2.0) == text
+
+
+def test_a_large_smallest_value_is_written_out() -> None:
+    assert report.knee_text(Fitted(10_000.0, 1.0, 1.0), 10_000.0) == "at most 10,000"

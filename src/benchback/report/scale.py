@@ -151,14 +151,14 @@ def knee_text(found: Fitted | Missing, smallest: float) -> str:
     if isinstance(found, Missing):
         return missing_text(found)
     if found.value <= smallest:
-        return f"at most {found.value:,.3g}"
-    interval = "" if found.low != found.low else f" [{found.low:,.3g}, {found.high:,.3g}]"
+        return f"at most {_rounded(found.value)}"
+    interval = "" if found.low != found.low else f" [{_rounded(found.low)}, {_rounded(found.high)}]"
     return f"{_rounded(found.value)}{interval}"
 
 
 def _rounded(value: float) -> str:
     """Three digits, without an exponent."""
-    return f"{float(f'{value:.3g}'):,g}" if value < 1e6 else f"{float(f'{value:.3g}'):,.0f}"
+    return f"{float(f'{value:.3g}'):,.2f}".rstrip("0").rstrip(".")
 
 
 def exponent_text(found: Fitted | Missing) -> str:
