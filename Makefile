@@ -50,7 +50,7 @@ peers: install  ## the same work in rejax, stable-baselines3, sbx and baselines
 micro: install  ## what single operations cost in each backend
 	$(PY) -m benchback.cli micro
 
-scale: install  ## throughput and memory over environments, width and threads
+scale: install  ## knees and exponents over environments, width, depth, threads, replay, agents
 	$(PY) -m benchback.cli scale
 
 regress: install  ## whether the working tree is slower than the last commit: six backends, at most 6 minutes

@@ -366,17 +366,29 @@ BUGS = {
         "sorted(numerator.keys() | denominator.keys())",
         "test_peers.py::test_summary_pairs_blocks_that_both_sides_finished",
     ),
-    "the knee is the largest": Bug(
-        "measure/scale.py",
-        'return min(line["value"] for line in known',
-        'return max(line["value"] for line in known',
-        "test_scale.py::test_the_knee_is_where_more_buys_little",
+    "the knee is the best": Bug(
+        "stats/growth.py",
+        "enough = KNEE * max(curve.values())",
+        "enough = max(curve.values())",
+        "test_growth.py::test_a_fixed_cost_and_one_for_each_have_their_knee_where_it_is_expected",
+    ),
+    "an exponent of the speed": Bug(
+        "stats/growth.py",
+        "return float(-(away @ speed)",
+        "return float((away @ speed)",
+        "test_growth.py::test_the_exponent_is_that_of_least_squares",
     ),
     "warm-up in the throughput": Bug(
         "measure/scale.py",
-        "record.samples[name][WARM_UP_CALLS:]",
-        "record.samples[name]",
-        "test_scale.py::test_rows_come_from_the_runs_in_the_store",
+        "first = WARM_UP_CALLS + ",
+        "first = 0 * ",
+        "test_scale.py::test_learning_starts_before_it_is_timed",
+    ),
+    "time of others in the throughput": Bug(
+        "measure/scale.py",
+        "statistics.median(x * part for",
+        "statistics.median(x for",
+        "test_scale.py::test_rows_come_from_the_runs_in_the_store_without_the_time_of_others",
     ),
     "failed blocks counted": Bug(
         "measure/scale.py",

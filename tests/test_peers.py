@@ -631,3 +631,15 @@ def test_the_machine_is_timed_by_what_is_asked(monkeypatch: pytest.MonkeyPatch) 
 def test_importing_the_package_imports_no_framework() -> None:
     code = "import sys, benchback.measure.peers; assert not {'jax', 'torch', 'flax', 'gymnax'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_time_that_others_had_the_processor_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    # By hand: of 10 s it ran for 6; its threads queued for 3 s in one case, in the other two of them for 3 s each.
+    measuring = program("measuring", monkeypatch)
+    for queued_s, waited_s in ((3.0, 3.0), (6.0, 4.0)):
+        clocks = {"perf_counter": iter((100.0, 110.0)), "process_time": iter((1.0, 7.0))}
+        queues = iter((50.0, 50.0 + queued_s))
+        with monkeypatch.context() as patched:
+            patched.setattr(measuring, "queueing_s", lambda queues=queues: next(queues))
+            patched.setattr(measuring, "time", SimpleNamespace(**{k: lambda v=v: next(v) for k, v in clocks.items()}))
+            assert measuring.without_others(lambda: "done") == ({"steady_s": 10.0, "waited_s": waited_s}, "done")

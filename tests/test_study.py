@@ -475,3 +475,6 @@ def test_a_study_file_is_about_trainings(tmp_path: Path) -> None:
     path.write_text(YAML + "kind: operations\n")
     with pytest.raises(InputError, match="kind=operations has a verb of its own"):
         load(path)
+    path.write_text(YAML.replace("fixed: {", "fixed: {kind: peer, ", 1))
+    with pytest.raises(InputError, match="kind=peer has a verb of its own"):
+        load(path)

@@ -20,9 +20,12 @@ from benchback.stats import (
     Missing,
     NoBreakEven,
     NoCommonRound,
+    NoFall,
     NotPositive,
     NoVerdict,
+    StillRising,
     Together,
+    TooFewPoints,
     TooFewValues,
     Unsteady,
     UnsteadyCause,
@@ -192,6 +195,12 @@ def missing_text(reason: Missing) -> str:
             return "compiled programs were loaded, so that this start is no cold one"
         case TooFewValues(count):
             return f"{count} values are too few for a slope"
+        case TooFewPoints(count):
+            return f"too few points ({count})"
+        case StillRising(largest):
+            return f"still rising at {largest:,g}"
+        case NoFall(largest):
+            return f"none up to {largest:,g}"
     raise TypeError(f"{type(reason).__name__} has no wording")
 
 

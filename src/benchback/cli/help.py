@@ -42,7 +42,7 @@ stores
 other workloads
   peers              the same work in rejax, stable-baselines3, sbx and baselines, interleaved
   micro              what single operations cost in each backend: forward, collect, update, step
-  scale              throughput and memory over environments, width and threads
+  scale              knees and exponents over environments, width, depth, threads, ...
 
 exit codes: 0 ok, 1 a claim failed, training diverged or the doctor says no, 2 wrong usage or input,
             3 finished with failed runs, 74 input/output error, 130 interrupted

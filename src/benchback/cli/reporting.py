@@ -30,7 +30,7 @@ MOST_ROWS = 60
 class ReportFlags:
     """Write the report of a store: one offline HTML page, charts as PNG and SVG, tables as Markdown, CSV and JSON.
 
-    Of a store of `benchback peers` its tables are printed and a page is written; of one of `micro` its tables.
+    Of a store of `benchback peers` or `scale` a page is written and its tables are printed; of one of `micro` these.
     """
 
     out: Path | None = None

@@ -128,5 +128,5 @@ def check_runnable(study: Study) -> None:
         except InputError as error:
             own = "for a study without it start from benchback studies STUDY --yaml > mine.yaml"
             raise InputError(f"{error}; {own}") from None
-    for env in dict.fromkeys(cell.run.get("env") for cell in study.cells if study.kind == "training"):
+    for env in dict.fromkeys(cell.run.get("env") for cell in study.cells if cell.kind == "training"):
         envs.check_installed(str(env))

@@ -4,7 +4,7 @@ Each is a study run by the coordinator: run again, it continues where it was sto
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +14,8 @@ from rich.console import Console
 
 from benchback.analysis.wording import ratio_text
 from benchback.cli.arguments import parse
-from benchback.cli.tables import table
+from benchback.cli.tables import hours, table
+from benchback.errors import InputError
 from benchback.measure.micro.operations import OPERATIONS
 
 if TYPE_CHECKING:
@@ -72,22 +73,26 @@ class MicroFlags:
 
 @dataclass(frozen=True)
 class ScaleFlags:
-    """Throughput and memory over the number of environments, the width of the network and the threads."""
+    """How speed and memory grow with environments, width, depth, threads, replay and agents: knees and exponents."""
 
     backends: tuple[str, ...] = ()
     """Backends to scale; linen and pytorch by default."""
     axes: tuple[str, ...] = ()
-    """What to vary: envs, width, threads; all by default."""
+    """What to vary: envs, width, depth, threads, replay, agents; all that a side has by default."""
+    peers: tuple[str, ...] = ()
+    """Peers beside them, e.g. purejax_style rejax stable_baselines3 sbx; none by default."""
     largest: int | None = None
     """Leave out larger values."""
     blocks: int = 3
     """Runs of every point."""
+    plan: bool = False
+    """Only show how long each axis takes, about."""
     store: Path | None = None
     """Where runs are stored, runs/VERB.sqlite by default; the same choices again continue what is unfinished."""
     new_stratum: bool = False
     """Start over on a machine that has changed; runs before and after are never pooled."""
     out: Path = Path("runs/scale")
-    """Folder for scale.csv, scale.png and scale.svg."""
+    """Folder for the page, the tables as Markdown and CSV, and the chart as PNG and SVG."""
     json: bool = False
     """Print JSON."""
 
@@ -113,9 +118,13 @@ def measured(study: "Study", flags: PeersFlags | MicroFlags | ScaleFlags) -> Ite
 
 
 def print_workload(store: "Store", out: Path, as_json: bool) -> bool:
-    """Print the tables of a store of peers or single operations, of peers with a page; False for one of trainings."""
+    """Print the tables of a store of peers, single operations or scaling, with a page if any; False for another."""
     from benchback.measure import micro, peers
+    from benchback.measure.scale import study_in
 
+    if study := study_in(store):
+        show_scale(store, study, out, as_json)
+        return True
     kinds = {cell.kind for cell in store.cells().values()}
     if "peer" in kinds:
         show_peers(store, peers.rows(store), out, as_json)
@@ -252,35 +261,50 @@ def scale(arguments: list[str]) -> int:
     from benchback.measure import scale
 
     flags = parse(ScaleFlags, arguments, "scale")
-    study = scale.study_for(backends=flags.backends, axes=flags.axes, largest=flags.largest, blocks=flags.blocks)
+    choice = {"backends": flags.backends, "axes": flags.axes, "peers": flags.peers}
+    study = scale.study_for(**choice, largest=flags.largest, blocks=flags.blocks)
+    absent = scale.missing_environments(study)
+    if flags.plan:
+        print_scale_plan(scale.seconds(study), flags.json)
+        if absent and not flags.json:
+            print(f"not installed: {', '.join(absent)}; get them by {scale.how_to_get(absent)}")
+        return 0
+    if absent:
+        raise InputError(f"--peers: {', '.join(absent)} not installed; get them by {scale.how_to_get(absent)}")
     with measured(study, flags) as store:
-        lines = scale.summarise(scale.rows(store, study))
-    scale.write(lines, flags.out)
-    print_scale(lines, flags.out, flags.json)
+        show_scale(store, study, flags.out, flags.json)
     return 0
 
 
-def print_scale(lines: list[dict[str, Any]], out: Path, as_json: bool) -> None:
-    """Print one line per point, the knee marked."""
+def print_scale_plan(seconds: Mapping[tuple[str, str], float], as_json: bool) -> None:
+    """Print how long each side takes on each axis; a point that several axes share counts to the first of them."""
+    axes, sides = (list(dict.fromkeys(place[i] for place in seconds)) for i in (0, 1))
     if as_json:
-        print(json.dumps({"folder": str(out), "rows": lines}, indent=2))
+        rows = [{"axis": axis, "side": side, "seconds": x} for (axis, side), x in seconds.items()]
+        print(json.dumps({"seconds": sum(seconds.values()), "rows": rows}, indent=2))
         return
-    columns = ("backend", "axis", "value", "env steps/s", "range", "rollout", "update", "peak MB", "")
+    each = {axis: sum(x for place, x in seconds.items() if place[0] == axis) for axis in axes}
     rows = [
-        (line["backend"], line["axis"], str(line["value"]), line["error"][:60], "", "", "", "", "")
-        if line["steps_per_s"] is None
-        else (
-            line["backend"],
-            line["axis"],
-            str(line["value"]),
-            f"{line['steps_per_s']:,.0f}",
-            f"{line['slowest']:,.0f} - {line['fastest']:,.0f}",
-            f"{line['rollout_steps_per_s']:,.0f}",
-            f"{line['update_steps_per_s']:,.0f}",
-            f"{line['peak_rss_bytes'] / 1e6:,.0f}",
-            "knee" if line["knee"] else "",
-        )
-        for line in lines
+        (side, *(hours(seconds[axis, side]) if (axis, side) in seconds else "-" for axis in axes)) for side in sides
     ]
-    Console().print(table("PPO on CartPole, 64 steps, 4 epochs, 4 minibatches", columns, rows))
-    print(f"files in {out}")
+    rows.append(("all", *(hours(x) for x in each.values())))
+    Console().print(table("about, by a rough model; -: it has no such axis", ("side", *axes), rows))
+    print(f"{hours(sum(seconds.values()))} in all")
+
+
+def show_scale(store: "Store", study: "Study", out: Path, as_json: bool) -> None:
+    """Write page, tables and chart, and print the tables."""
+    from benchback.measure import scale
+    from benchback.report import scale as report
+
+    rows = scale.rows(store, study)
+    lines, fits = scale.summarise(rows), scale.fits(rows)
+    files = report.write(lines, fits, report.provenance(store), out)
+    if as_json:
+        found = [report.fit_record(*place, fit) for place, fit in fits.items()]
+        print(json.dumps({"folder": str(out), "rows": lines, "fits": found}, indent=2))
+        return
+    for axis, cells in report.rows_by_axis(lines).items():
+        Console().print(table(axis, report.COLUMNS, cells))
+    Console().print(table("knees and exponents", report.FIT_COLUMNS, report.fit_rows(lines, fits)))
+    print(f"{files[0]} shows them with a chart; the tables are beside it as Markdown and CSV")

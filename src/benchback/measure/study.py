@@ -36,7 +36,7 @@ FEWEST_ITERATIONS = 3
 """Fewest iterations of a scaled run: one that compiles, and two to see that the next does not."""
 MOST_BYTES = 32 * 1024
 """Largest size of a YAML study."""
-SETTINGS = ("timing", "threads", "device", "members", "vary")
+SETTINGS = ("timing", "threads", "device", "members", "vary", "kind")
 """Fields of a cell that are not fields of its run; axes and `fixed` may set them too."""
 FOLDER = Path(__file__).parent / "studies"
 
@@ -124,7 +124,7 @@ class Study:
     only: tuple[int, ...] | None = None
     """Indices of the configurations that are kept; all of them if None."""
     kind: Kind = "training"
-    """Which program runs the cells; a study of one's own is always of trainings."""
+    """Which program runs the cells, unless a product says otherwise; a study of one's own is always of trainings."""
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -256,22 +256,23 @@ def every_mode(without: Sequence[str] = ()) -> tuple[dict[str, str], ...]:
 def _entry(study: Study, index: int, label: str, row: Mapping[str, Any]) -> Entry:
     row = dict(row)
     published = row.pop("published", {})
-    settings = {"threads": study.threads, "device": study.device} | {k: row.pop(k) for k in SETTINGS if k in row}
+    settings = {"threads": study.threads, "device": study.device, "kind": study.kind}
+    settings |= {name: row.pop(name) for name in SETTINGS if name in row}
     if row.get("unit") != "chunk":
         row.pop("chunk", None)  # it has no effect there, and must not make equal cells distinct
     try:
         check_cell(settings, row, published)
-        fields = _resolved(study, row)
+        fields = _resolved(study, settings["kind"], row)
         check_vary(settings.get("vary", {}), settings.get("members", 1), fields)
     except InputError as error:
         who = "/".join(str(row.get(name, "?"))[:40] for name in ("backend", "mode", "unit", "env"))
         raise InputError(f"study {study.name}, configuration {index} ({label}, {who}): {error}") from None
-    return Entry(index, label, Cell(fields, **settings, kind=study.kind), published)
+    return Entry(index, label, Cell(fields, **settings), published)
 
 
-def _resolved(study: Study, row: Mapping[str, Any]) -> dict[str, Any]:
+def _resolved(study: Study, kind: Kind, row: Mapping[str, Any]) -> dict[str, Any]:
     """Every field of a training except its seed; the input of other kinds is taken as it is."""
-    if study.kind != "training":
+    if kind != "training":
         return dict(row)
     flat = Run.from_dict(shortened(row, study.scale)).to_dict()
     return {name: x for name, x in flat.items() if name != "seed"}
@@ -306,8 +307,10 @@ def _read(path: Path) -> Study:
     except (RecursionError, TypeError, ValueError) as error:
         # Errors of the YAML library itself: deep nesting, keys that are lists, dates that do not exist.
         raise InputError(f"study {path}: not plain YAML ({' '.join(str(error).split())[:200]})") from None
-    if read.kind != "training":
-        raise InputError(f"study {path}: kind={read.kind} has a verb of its own; leave it out to study trainings")
+    kinds = {read.kind, *(cell.kind for cell in read.cells)}
+    if kinds != {"training"}:
+        other = min(kinds - {"training"})
+        raise InputError(f"study {path}: kind={other} has a verb of its own; leave it out to study trainings")
     return read
 
 

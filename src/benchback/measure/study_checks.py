@@ -31,7 +31,7 @@ LONGEST_DESCRIPTION = 2000
 
 def check_cell(settings: Mapping[str, Any], row: Mapping[str, Any], published: Any) -> None:
     """Refuse a configuration that cannot run."""
-    for name, choices in (("timing", Timing), ("device", Device)):
+    for name, choices in (("timing", Timing), ("device", Device), ("kind", Kind)):
         if name in settings:
             registry.choose(name, str(settings[name]), get_args(choices))
     threads = settings["threads"]

@@ -10,10 +10,9 @@ import polars as pl
 from benchback.analysis.advice import Answer, Ranked
 from benchback.analysis.advice_wording import COLUMNS, count_text, name, remarks, sentence, table_rows, title
 from benchback.report.chart import WIDTH, chart, colour, log, tips, with_data, with_params
+from benchback.report.document import document, figure, table
 from benchback.report.drawing import draw
-from benchback.report.page import ASSETS
 
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 POINTS = 60
 REACH = 10
 """The chart ends at so many times the steps that were asked about."""
@@ -24,27 +23,13 @@ MANY = "many agents"
 
 def page(answer: Answer) -> str:
     """The whole file."""
-    heading = escape(title(answer))
-    style = (ASSETS / "page.css").read_text()
     said = "".join(f"<li>{escape(text)}</li>" for text in remarks(answer))
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
-        f'<link rel="icon" href="data:,"><title>benchback: {heading}</title><style>{style}</style></head>'
-        f'<body><header><h1>{heading}</h1></header><main><p class="recommendation">{escape(sentence(answer))}</p>'
-        f"{_table(answer)}{_figure(answer)}<h2>What would change the answer</h2><ul>{said}</ul>"
-        f"<p>{escape(_provenance(answer))}</p></main></body></html>\n"
+    heading = title(answer)
+    body = (
+        f'<p class="recommendation">{escape(sentence(answer))}</p>{table(COLUMNS, table_rows(answer))}'
+        f"{_figure(answer)}<h2>What would change the answer</h2><ul>{said}</ul><p>{escape(_provenance(answer))}</p>"
     )
-
-
-def _table(answer: Answer) -> str:
-    head = "".join(f'<th scope="col">{escape(column)}</th>' for column in COLUMNS)
-    body = ""
-    for first, *rest in table_rows(answer):
-        cells = "".join(f'<td class="number">{escape(text)}</td>' for text in rest)
-        body += f'<tr><th scope="row">{escape(first)}</th>{cells}</tr>'
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    return document(heading, body, f"benchback: {heading}")
 
 
 def _figure(answer: Answer) -> str:
@@ -55,10 +40,7 @@ def _figure(answer: Answer) -> str:
         "diamonds are where the first candidate's line "
         f"crosses another's. The vertical line is at the {count_text(answer.question.steps)} steps asked about."
     )
-    return (
-        '<figure><h2>Time over steps</h2><div class="chart" role="img" aria-label="Time over steps">'
-        f"{svg.decode()}</div><figcaption>{escape(caption)}</figcaption></figure>"
-    )
+    return figure(svg, "Time over steps", caption, "Time over steps")
 
 
 def _provenance(answer: Answer) -> str:

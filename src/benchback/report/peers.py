@@ -12,10 +12,9 @@ from benchback.analysis.wording import machine_name, ratio_text
 from benchback.measure.peers.targets import NEAR_LIMIT, Reached, reached
 from benchback.measure.peers.work import WORKLOADS, Workload
 from benchback.measure.store import Store
-from benchback.report.advice import POLICY
 from benchback.report.chart import WIDTH, chart, log, with_data
+from benchback.report.document import document, figure, table
 from benchback.report.drawing import draw
-from benchback.report.page import ASSETS
 from benchback.training.checkpoint import write_atomically
 
 WIDEST = 10.0
@@ -53,17 +52,12 @@ def page(lines: Lines, provenance: str) -> str:
     names = [name for name in WORKLOADS if any(line["workload"] == name for line in lines)]
     parts = "".join(_workload(WORKLOADS[name], [x for x in lines if x["workload"] == name]) for name in names)
     links = "".join(f'<li><a href="#{name}">{escape(title(WORKLOADS[name]))}</a></li>' for name in names)
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
-        '<link rel="icon" href="data:,"><title>benchback and its peers</title>'
-        f"<style>{(ASSETS / 'page.css').read_text()}</style></head>"
-        "<body><header><h1>benchback and its peers</h1></header><main>"
+    body = (
         f'<p class="recommendation">{escape(verdict(reached(lines)))}</p><ul>{links}</ul>'
         f"{_targets(reached(lines))}{parts}<h2>How it was measured</h2><p>{escape(METHOD)}</p>"
-        f"<p>{escape(provenance)}</p></main></body></html>\n"
+        f"<p>{escape(provenance)}</p>"
     )
+    return document("benchback and its peers", body)
 
 
 METHOD = (
@@ -107,7 +101,7 @@ def _targets(found: Sequence[Reached]) -> str:
         for x in found
     ]
     columns = ("target", "asked", "measured", "by", "of the limit", "verdict")
-    return f"<h2>Targets</h2>{_table(columns, rows)}" if found else ""
+    return f"<h2>Targets</h2>{table(columns, rows)}" if found else ""
 
 
 def _workload(work: Workload, lines: Lines) -> str:
@@ -117,8 +111,8 @@ def _workload(work: Workload, lines: Lines) -> str:
     told = ", ".join(f"{name} {_said(x)}" for name, x in work.to_dict().items() if name not in ("algorithm", "env"))
     return (
         f'<h2 id="{work.name}">{escape(title(work))}</h2><p>{escape(told)}</p>{_figure(work, lines)}'
-        f"{_table((*COLUMNS, 'return'), rows)}<h3>How many times as fast</h3>"
-        f"{_table(('than', *(f'{name} is' for name in own)), ratios)}"
+        f"{table((*COLUMNS, 'return'), rows)}<h3>How many times as fast</h3>"
+        f"{table(('than', *(f'{name} is' for name in own)), ratios)}"
         f"<h3>What differs</h3><ul>{''.join(f'<li>{escape(_differs(line))}</li>' for line in lines)}</ul>"
     )
 
@@ -156,25 +150,13 @@ def _ratio(found: dict[str, Any] | None) -> str:
     return ratio_text(found["ratio"], found["low"], found["high"], widest=WIDEST) if found else ""
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    head = "".join(f'<th scope="col">{escape(column)}</th>' for column in columns)
-    body = ""
-    for first, *rest in rows:
-        cells = "".join(f'<td class="number">{escape(text)}</td>' for text in rest)
-        body += f'<tr><th scope="row">{escape(first)}</th>{cells}</tr>'
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
-
-
 def _figure(work: Workload, lines: Lines) -> str:
     measured = [line for line in lines if line["steps_per_s"] is not None]
     if not measured:
         return ""
     svg, _ = draw(specification(measured))
     caption = "Environment steps a second, logarithmic; the tick is where a side would be at its own limit."
-    return (
-        f'<figure><div class="chart" role="img" aria-label="Speed of every side, {escape(title(work))}">'
-        f"{svg.decode()}</div><figcaption>{escape(caption)}</figcaption></figure>"
-    )
+    return figure(svg, f"Speed of every side, {title(work)}", caption)
 
 
 def specification(lines: Lines) -> dict[str, Any]:

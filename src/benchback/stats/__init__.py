@@ -2,8 +2,8 @@
 
 `ratios` estimates, `relay` compares programs that take turns, `verdicts` decides, `machines` sums up over machines,
 `steady` finds where warm-up ends, `breakeven` when it has paid, `together` from how many agents on one program pays,
-`returns` summarises learning, `slopes` looks for leaks, `published` recomputes the tables of benchback-rl by its own
-formulas.
+`growth` fits knees and exponents, `returns` summarises learning, `slopes` looks for leaks, `published` recomputes the
+tables of benchback-rl by its own formulas.
 A value that cannot be computed is replaced by a typed reason (`missing`), never by a sentence.
 The tests simulate campaigns with known effects and check false alarms, coverage and power against the claims here.
 Importing this imports neither scipy nor ruptures; the functions that need them do.
@@ -11,6 +11,7 @@ Importing this imports neither scipy nor ruptures; the functions that need them 
 
 from benchback.stats.breakeven import BreakEven, NoBreakEven, break_even
 from benchback.stats.durations import time_left
+from benchback.stats.growth import Fitted, Growth, NoFall, StillRising, TooFewPoints, exponent, growth, knee
 from benchback.stats.machines import RandomEffects, random_effects
 from benchback.stats.medians import Median, median_interval
 from benchback.stats.missing import Measured, Missing, NotPositive
@@ -69,12 +70,15 @@ __all__ = [
     "Comparison",
     "Difference",
     "Estimate",
+    "Fitted",
     "Gap",
+    "Growth",
     "Measured",
     "Median",
     "Missing",
     "NoBreakEven",
     "NoCommonRound",
+    "NoFall",
     "NoVerdict",
     "NotPositive",
     "Pooled",
@@ -83,7 +87,9 @@ __all__ = [
     "Ratio",
     "Segment",
     "Slope",
+    "StillRising",
     "Together",
+    "TooFewPoints",
     "TooFewValues",
     "Unsteady",
     "UnsteadyCause",
@@ -99,11 +105,14 @@ __all__ = [
     "differ",
     "difference",
     "estimate",
+    "exponent",
     "from_estimate",
     "geometric_mean",
+    "growth",
     "holm",
     "interquartile_mean",
     "interval",
+    "knee",
     "mean_of",
     "median_interval",
     "minimum_detectable_effect",

@@ -58,11 +58,15 @@ def run_peer(side: Side, cell: Cell, seed: int, python: Path, timeout_s: float, 
     return Ended("error", f"not the same work: {detail}", ended.log, ended.duration_s) if other else ended
 
 
-def demand_of(side: Side, cell: Cell) -> dict[str, Any]:
-    """What an iteration of the cell asks of the machine in the side's own layers; nothing of another kind of layer."""
+def demand_of(side: Side, cell: Cell) -> dict[str, Any] | None:
+    """What an iteration of the cell asks of the machine in the side's own layers; nothing of another kind of layer.
+
+    None of work that is not a workload of the comparison: its limits are not asked for.
+    """
     if "network" in side.differs:
         return {}
-    return WORKLOADS[cell.run["workload"]].demand(side.differs.get("hidden_sizes", ()))
+    work = WORKLOADS.get(cell.run["workload"])
+    return work and work.demand(side.differs.get("hidden_sizes", ()))
 
 
 def program_of(side: Side) -> Path:

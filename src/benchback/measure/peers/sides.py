@@ -39,6 +39,8 @@ class Side:
     """Whether it trains several agents in one program."""
     differs: dict[str, Any] = field(default_factory=dict)
     """Fields of the configuration that it cannot match -> what it does instead."""
+    suite: str = "gymnax"
+    """Where its environments are alike, for an estimate of how long it takes."""
     note: str = ""
     """Note for the reader of the table."""
 
@@ -132,6 +134,7 @@ SIDES = {
             "baselines_ppo.py",
             {"module": "stable_baselines3"},
             STABLE_BASELINES3,
+            suite="gymnasium",
             envs=("CartPole-v1", CHEETAH),
             note="gymnasium environments in NumPy, one after another; values clipped without the larger of both errors",
         ),
@@ -140,6 +143,7 @@ SIDES = {
             "baselines_ppo.py",
             {"module": "sbx"},
             SBX,
+            suite="gymnasium",
             envs=("CartPole-v1", CHEETAH),
             differs={"clip_value": False},
             note="gymnasium environments in NumPy, one after another",
@@ -166,6 +170,7 @@ SIDES = {
             "baselines_ppo.py",
             {"module": "sb3_contrib"},
             STABLE_BASELINES3,
+            suite="gymnasium",
             envs=("CartPole-v1",),
             networks=("gru",),
             differs={"network": "lstm"},
@@ -200,6 +205,7 @@ SIDES = {
             "baselines_off_policy.py",
             {"module": "stable_baselines3"},
             STABLE_BASELINES3,
+            suite="gymnasium",
             note=BOTH_DQN,
             **DQN,
         ),
@@ -208,6 +214,7 @@ SIDES = {
             "baselines_off_policy.py",
             {"module": "stable_baselines3"},
             STABLE_BASELINES3,
+            suite="gymnasium",
             note="gymnasium environment in NumPy",
             **TD3,
         ),
@@ -216,6 +223,7 @@ SIDES = {
             "baselines_off_policy.py",
             {"module": "sbx"},
             SBX,
+            suite="gymnasium",
             # Its second layer is as wide as the first, whatever is asked for.
             differs={"hidden_sizes": [120, 120]},
             note=BOTH_DQN,
@@ -226,6 +234,7 @@ SIDES = {
             "baselines_off_policy.py",
             {"module": "sbx"},
             SBX,
+            suite="gymnasium",
             note="gymnasium environment in NumPy; its actor follows the lower of both critics, its targets move in "
             "every gradient step",
             **TD3,

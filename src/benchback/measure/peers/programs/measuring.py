@@ -28,13 +28,15 @@ def main(measure: Callable[[SimpleNamespace, dict[str, str]], dict[str, Any]]) -
     """Measure the work given on standard input; send the result to the file descriptor on the command line.
 
     Beside its metrics a measurement may have `env_alone`, a function that times the environment by itself. It is called
-    after the peak of memory is read, which is that of the training.
+    after the peak of memory is read, which is that of the training. Without a demand neither it nor the machine is
+    timed.
     """
     job = json.load(sys.stdin)
     work = SimpleNamespace(**job["work"])
     outcome = measure(work, job["options"])
     config, env_alone, peak = outcome.pop("config"), outcome.pop("env_alone", None), float(peak_bytes())
-    outcome |= of_machine(job["demand"]) | ({"env_step_s": env_alone()} if env_alone else {})
+    if job["demand"] is not None:
+        outcome |= of_machine(job["demand"]) | ({"env_step_s": env_alone()} if env_alone else {})
     record = {
         "samples": {name: [number(x)] for name, x in outcome.items()},
         "marks": {},
@@ -63,9 +65,9 @@ def time_twice(train: Callable[[int], Any], work: SimpleNamespace) -> tuple[dict
     `train` must wait for its results before it returns.
     """
     first_s, _ = clocked(lambda: train(work.seed))
-    steady_s, result = clocked(lambda: train(work.seed + 1))
+    steady, result = without_others(lambda: train(work.seed + 1))
     env_steps = getattr(work, "agents", 1) * work.num_iterations * work.num_envs * work.num_steps
-    return {"env_steps": env_steps, "steady_s": steady_s, "compile_s": max(0.0, first_s - steady_s)}, result
+    return {"env_steps": env_steps, "compile_s": max(0.0, first_s - steady["steady_s"])} | steady, result
 
 
 def warm_up_iterations(work: SimpleNamespace) -> int:
@@ -93,8 +95,8 @@ def time_after_warm_up(advance: Callable[[int], Any], work: SimpleNamespace) -> 
     warm_up = warm_up_iterations(work)
     warm_up_s, _ = clocked(lambda: advance(warm_up))
     iterations = work.num_iterations - warm_up
-    steady_s, _ = clocked(lambda: advance(iterations))
-    return of_steady(warm_up_s, steady_s, warm_up, iterations, work)
+    steady, _ = without_others(lambda: advance(iterations))
+    return of_steady(warm_up_s, steady["steady_s"], warm_up, iterations, work) | steady
 
 
 def time_between(started: float, moments: Sequence[float], work: SimpleNamespace) -> dict[str, Any]:
@@ -118,6 +120,21 @@ def clocked(function: Callable[[], Any]) -> tuple[float, Any]:
     started = time.perf_counter()
     result = function()
     return time.perf_counter() - started, result
+
+
+def without_others(function: Callable[[], Any]) -> tuple[dict[str, float], Any]:
+    """Seconds of a call, those of them in which other processes had its only processor, and its result."""
+    queued_s, busy_s = queueing_s(), time.process_time()
+    steady_s, result = clocked(function)
+    queued_s, busy_s = queueing_s() - queued_s, time.process_time() - busy_s
+    return {"steady_s": steady_s, "waited_s": max(0.0, min(queued_s, steady_s - busy_s))}, result
+
+
+def queueing_s() -> float:
+    """Seconds that the threads of this process have been ready to run without a processor; 0 where Linux is not."""
+    tasks = Path("/proc/self/task")
+    stats = [task / "schedstat" for task in tasks.iterdir()] if tasks.exists() else []
+    return sum(int(file.read_text().split()[1]) for file in stats if file.exists()) / 1e9
 
 
 def peak_bytes() -> int:
