@@ -616,7 +616,7 @@ def test_defaults_are_those_of_the_published_runs() -> None:
     config = Config()
     assert (config.hidden, config.minibatch_size, config.policy_delay) == ((256, 256, 256), 100, 2)
     assert (config.num_steps, config.num_updates, config.num_envs) == (50, 50, 1)
-    assert (config.start_steps, config.update_after, config.replay_capacity) == (10_000, 1_000, 1_000_000)
+    assert (config.start_steps, config.update_after, config.replay_capacity) == (10_000, 10_000, 1_000_000)
     assert (config.polyak, config.gamma, config.actor_learning_rate, config.critic_learning_rate) == (
         *(0.995, 0.99),
         *(1e-3, 1e-3),
@@ -725,7 +725,7 @@ def test_without_bootstrapping_through_truncation_the_probe_fails() -> None:
     assert learnt("pytorch", "CutTarget", "terminal")[2] < 1.6
 
 
-SMALL = Config(num_iterations=180, hidden_sizes=(64, 64), start_steps=1000, replay_capacity=20_000)
+SMALL = Config(num_iterations=180, hidden_sizes=(64, 64), start_steps=1000, update_after=1000, replay_capacity=20_000)
 
 
 def greedy_return(backend: str, config: Config, seed: int = 0) -> float:

@@ -107,9 +107,10 @@ class MLP(eqx.Module):
         key: Key[Array, ""],
         activation: str = "tanh",
         gradients: Gradients = "framework",
+        hidden_scale: float = 2**0.5,
     ):
         sizes = (prod(shape), *hidden, outputs)
-        scales = [2**0.5] * len(hidden) + [head_scale]
+        scales = [hidden_scale] * len(hidden) + [head_scale]
         keys = jax.random.split(key, len(scales))
         self.activation = activation
         self.layers = [

@@ -53,17 +53,20 @@ class MLP(hk.Module):
         name: str,
         activation: str = "tanh",
         gradients: Gradients = "framework",
+        hidden_scale: float = 2**0.5,
     ):
         super().__init__(name)
         self.activate, self.linear = getattr(jax.nn, activation), LINEAR[gradients]
         self.convolution = CONVOLUTION[gradients]
-        self.hidden, self.outputs, self.head_scale, self.dtype = hidden, outputs, head_scale, dtype
+        self.hidden, self.outputs, self.dtype = hidden, outputs, dtype
+        self.hidden_scale, self.head_scale = hidden_scale, head_scale
 
     def __call__(self, x: Shaped[Array, "B *I"]) -> Float[Array, "B O"]:
         # Haiku creates parameters in the type of the input.
         x = x.reshape(len(x), -1).astype(self.dtype)
         for i, width in enumerate(self.hidden):
-            x = self.activate(self.linear(width, w_init=hk.initializers.Orthogonal(2**0.5), name=f"layer_{i}")(x))
+            hidden_init = hk.initializers.Orthogonal(self.hidden_scale)
+            x = self.activate(self.linear(width, w_init=hidden_init, name=f"layer_{i}")(x))
         head_init = hk.initializers.Orthogonal(self.head_scale)
         return self.linear(self.outputs, w_init=head_init, name=f"layer_{len(self.hidden)}")(x)
 

@@ -26,12 +26,13 @@ class MLP(nn.Module):
     dtype: jnp.dtype
     activation: str = "tanh"
     gradients: Gradients = "framework"
+    hidden_scale: float = 2**0.5
 
     @nn.compact
     def __call__(self, x: Shaped[Array, "B *I"]) -> Float[Array, "B O"]:
         x = x.reshape(len(x), -1).astype(self.dtype)
         for i, width in enumerate(self.hidden):
-            x = getattr(nn, self.activation)(self.dense(width, 2**0.5, i)(x))
+            x = getattr(nn, self.activation)(self.dense(width, self.hidden_scale, i)(x))
         return self.dense(self.outputs, self.head_scale, len(self.hidden))(x)
 
     def dense(self, width: int, scale: float, index: int) -> nn.Dense:

@@ -24,11 +24,12 @@ class MLP(nnx.Module):
         dtype: jnp.dtype,
         activation: str = "tanh",
         gradients: Gradients = "framework",
+        hidden_scale: float = 2**0.5,
         *,
         rngs: nnx.Rngs,
     ) -> None:
         widths = (prod(shape), *hidden, outputs)
-        scales = (*(2**0.5 for _ in hidden), head_scale)
+        scales = (*(hidden_scale for _ in hidden), head_scale)
         self.dtype, self.activation = dtype, activation
         self.layers = nnx.List(
             nnx.Linear(

@@ -24,9 +24,15 @@ Layers = list[dict[str, Any]]
 PRODUCT = {"framework": jnp.matmul, "reordered": product}
 
 
-def init_mlp(key: Key[Array, ""], sizes: tuple[int, ...], head_scale: float, dtype: jnp.dtype) -> Layers:
+def init_mlp(
+    key: Key[Array, ""],
+    sizes: tuple[int, ...],
+    head_scale: float,
+    dtype: jnp.dtype,
+    hidden_scale: float = 2**0.5,
+) -> Layers:
     """Orthogonal weights and zero biases for layers of `sizes`; the output layer has its own scale."""
-    scales = [2**0.5] * (len(sizes) - 2) + [head_scale]
+    scales = [hidden_scale] * (len(sizes) - 2) + [head_scale]
     shapes = pairwise(sizes)
     layer_keys = jax.random.split(key, len(scales))
     return [

@@ -24,11 +24,12 @@ class MLP(nn.Sequential):
         dtype: torch.dtype,
         generator: torch.Generator,
         activation: str = "tanh",
+        hidden_scale: float = 2**0.5,
     ) -> None:
         super().__init__()
         self.dtype, inputs = dtype, prod(shape)
         for width in hidden:
-            self.extend([dense(inputs, width, 2**0.5, dtype, generator), ACTIVATIONS[activation]()])
+            self.extend([dense(inputs, width, hidden_scale, dtype, generator), ACTIVATIONS[activation]()])
             inputs = width
         self.append(dense(inputs, outputs, head_scale, dtype, generator))
 

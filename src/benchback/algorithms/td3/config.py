@@ -53,7 +53,7 @@ class Config:
     Pendulum, 165 MB for HalfCheetah's 17 observations and 6 actions."""
     start_steps: int = 10_000
     """Environment steps with uniformly random actions at the start of training."""
-    update_after: int = 1_000
+    update_after: int = 10_000
     """Environment steps before the first gradient step."""
     policy_delay: int = 2
     """Critic updates per update of the policy and the target networks."""

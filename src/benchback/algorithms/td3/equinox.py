@@ -25,6 +25,7 @@ from benchback.algorithms.offpolicy import Experience, Transition, nan_metrics, 
 from benchback.algorithms.td3.config import Config, Hyper
 from benchback.algorithms.td3.loss import (
     ACTOR_METRICS,
+    HIDDEN_SCALE,
     METRICS,
     Minibatch,
     action_bounds,
@@ -60,9 +61,9 @@ class ActorCritic(eqx.Module):
         gradients: Gradients,
     ):
         keys = jax.random.split(key, 3)
-        self.actor = MLP((inputs,), hidden, num_actions, 0.01, dtype, keys[0], "relu", gradients)
-        self.critic1 = MLP((inputs + num_actions,), hidden, 1, 1.0, dtype, keys[1], "relu", gradients)
-        self.critic2 = MLP((inputs + num_actions,), hidden, 1, 1.0, dtype, keys[2], "relu", gradients)
+        self.actor = MLP((inputs,), hidden, num_actions, 0.01, dtype, keys[0], "relu", gradients, HIDDEN_SCALE)
+        self.critic1 = MLP((inputs + num_actions,), hidden, 1, 1.0, dtype, keys[1], "relu", gradients, HIDDEN_SCALE)
+        self.critic2 = MLP((inputs + num_actions,), hidden, 1, 1.0, dtype, keys[2], "relu", gradients, HIDDEN_SCALE)
 
     def values(self, obs: Shaped[Array, "*O"], action: Float[Array, "A"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
         inputs = jnp.concatenate([obs.reshape(-1), action])

@@ -25,6 +25,7 @@ from benchback.algorithms.offpolicy import Experience, Transition, nan_metrics, 
 from benchback.algorithms.td3.config import Config, Hyper
 from benchback.algorithms.td3.loss import (
     ACTOR_METRICS,
+    HIDDEN_SCALE,
     METRICS,
     Minibatch,
     action_bounds,
@@ -54,14 +55,14 @@ class ActorCritic(NamedTuple):
 
 def actor_critic(hidden: tuple[int, ...], num_actions: int, dtype: jnp.dtype, gradients: Gradients) -> ActorCritic:
     def policy(obs: Shaped[Array, "B *O"]) -> Float[Array, "B A"]:
-        return MLP(hidden, num_actions, 0.01, dtype, name="actor", activation="relu", gradients=gradients)(obs)
+        return MLP(hidden, num_actions, 0.01, dtype, "actor", "relu", gradients, HIDDEN_SCALE)(obs)
 
     def values(obs: Shaped[Array, "B *O"], action: Float[Array, "B A"]) -> tuple[Float[Array, "B"], Float[Array, "B"]]:
         return value(obs, action, "critic1"), value(obs, action, "critic2")
 
     def value(obs: Shaped[Array, "B *O"], action: Float[Array, "B A"], tower: str = "critic1") -> Float[Array, "B"]:
         inputs = jnp.concatenate([obs.reshape(len(obs), -1), action], -1)
-        return MLP(hidden, 1, 1.0, dtype, name=tower, activation="relu", gradients=gradients)(inputs).squeeze(-1)
+        return MLP(hidden, 1, 1.0, dtype, tower, "relu", gradients, HIDDEN_SCALE)(inputs).squeeze(-1)
 
     def forward(obs: Shaped[Array, "B *O"], action: Float[Array, "B A"]) -> tuple[Any, ...]:
         return policy(obs), values(obs, action)

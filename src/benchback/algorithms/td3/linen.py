@@ -25,6 +25,7 @@ from benchback.algorithms.offpolicy import Experience, Transition, nan_metrics, 
 from benchback.algorithms.td3.config import Config, Hyper
 from benchback.algorithms.td3.loss import (
     ACTOR_METRICS,
+    HIDDEN_SCALE,
     METRICS,
     Minibatch,
     action_bounds,
@@ -53,9 +54,9 @@ class ActorCritic(nn.Module):
     gradients: Gradients
 
     def setup(self) -> None:
-        self.actor = MLP(self.hidden, self.num_actions, 0.01, self.dtype, "relu", self.gradients)
-        self.critic1 = MLP(self.hidden, 1, 1.0, self.dtype, "relu", self.gradients)
-        self.critic2 = MLP(self.hidden, 1, 1.0, self.dtype, "relu", self.gradients)
+        self.actor = MLP(self.hidden, self.num_actions, 0.01, self.dtype, "relu", self.gradients, HIDDEN_SCALE)
+        self.critic1 = MLP(self.hidden, 1, 1.0, self.dtype, "relu", self.gradients, HIDDEN_SCALE)
+        self.critic2 = MLP(self.hidden, 1, 1.0, self.dtype, "relu", self.gradients, HIDDEN_SCALE)
 
     def __call__(self, obs: Shaped[Array, "B *O"], action: Float[Array, "B A"]) -> tuple[Any, ...]:
         return self.policy(obs), self.values(obs, action)

@@ -29,6 +29,9 @@ class Minibatch(NamedTuple):
     """Standard normal, for target policy smoothing."""
 
 
+HIDDEN_SCALE = 1.0
+"""Scale of the hidden layers' orthogonal weights; the README says why it is not sqrt 2, as elsewhere."""
+
 CRITIC_METRICS = ("critic_loss", "value1", "value2", "critic_grad_norm")
 ACTOR_METRICS = ("actor_loss", "actor_grad_norm")
 """Metrics of policy updates; NaN in gradient steps without one."""

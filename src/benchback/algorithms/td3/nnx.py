@@ -25,6 +25,7 @@ from benchback.algorithms.offpolicy import Experience, Transition, nan_metrics, 
 from benchback.algorithms.td3.config import Config, Hyper
 from benchback.algorithms.td3.loss import (
     ACTOR_METRICS,
+    HIDDEN_SCALE,
     METRICS,
     Minibatch,
     action_bounds,
@@ -57,9 +58,9 @@ class ActorCritic(nnx.Module):
         *,
         rngs: nnx.Rngs,
     ) -> None:
-        self.actor = MLP((inputs,), hidden, num_actions, 0.01, dtype, "relu", gradients, rngs=rngs)
-        self.critic1 = MLP((inputs + num_actions,), hidden, 1, 1.0, dtype, "relu", gradients, rngs=rngs)
-        self.critic2 = MLP((inputs + num_actions,), hidden, 1, 1.0, dtype, "relu", gradients, rngs=rngs)
+        self.actor = MLP((inputs,), hidden, num_actions, 0.01, dtype, "relu", gradients, HIDDEN_SCALE, rngs=rngs)
+        self.critic1 = MLP((inputs + num_actions,), hidden, 1, 1.0, dtype, "relu", gradients, HIDDEN_SCALE, rngs=rngs)
+        self.critic2 = MLP((inputs + num_actions,), hidden, 1, 1.0, dtype, "relu", gradients, HIDDEN_SCALE, rngs=rngs)
 
     def values(
         self, obs: Shaped[Array, "B *O"], action: Float[Array, "B A"]

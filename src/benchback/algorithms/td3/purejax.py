@@ -24,6 +24,7 @@ from benchback.algorithms.offpolicy import Experience, Transition, nan_metrics, 
 from benchback.algorithms.td3.config import Config, Hyper
 from benchback.algorithms.td3.loss import (
     ACTOR_METRICS,
+    HIDDEN_SCALE,
     METRICS,
     Minibatch,
     action_bounds,
@@ -92,9 +93,9 @@ def make(config: Config, env: Env, gradients: Gradients = "framework") -> Agent:
         key, model_key, env_key = jax.random.split(key, 3)
         keys = jax.random.split(model_key, 3)
         params = {
-            "actor": init_mlp(keys[0], actor_sizes, 0.01, dtype),
-            "critic1": init_mlp(keys[1], critic_sizes, 1.0, dtype),
-            "critic2": init_mlp(keys[2], critic_sizes, 1.0, dtype),
+            "actor": init_mlp(keys[0], actor_sizes, 0.01, dtype, HIDDEN_SCALE),
+            "critic1": init_mlp(keys[1], critic_sizes, 1.0, dtype, HIDDEN_SCALE),
+            "critic2": init_mlp(keys[2], critic_sizes, 1.0, dtype, HIDDEN_SCALE),
         }
         env_state = env.reset(env_key)
         obs, zero = env_state.obs[0], jnp.zeros((), dtype)

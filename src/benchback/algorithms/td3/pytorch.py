@@ -24,6 +24,7 @@ from benchback.algorithms.offpolicy import Experience, Transition, nan_metrics, 
 from benchback.algorithms.td3.config import Config, Hyper
 from benchback.algorithms.td3.loss import (
     ACTOR_METRICS,
+    HIDDEN_SCALE,
     METRICS,
     Minibatch,
     action_bounds,
@@ -49,9 +50,9 @@ class ActorCritic(nn.Module):
         self, inputs: int, hidden: tuple[int, ...], num_actions: int, dtype: torch.dtype, generator: torch.Generator
     ) -> None:
         super().__init__()
-        self.actor = MLP((inputs,), hidden, num_actions, 0.01, dtype, generator, "relu")
-        self.critic1 = MLP((inputs + num_actions,), hidden, 1, 1.0, dtype, generator, "relu")
-        self.critic2 = MLP((inputs + num_actions,), hidden, 1, 1.0, dtype, generator, "relu")
+        self.actor = MLP((inputs,), hidden, num_actions, 0.01, dtype, generator, "relu", HIDDEN_SCALE)
+        self.critic1 = MLP((inputs + num_actions,), hidden, 1, 1.0, dtype, generator, "relu", HIDDEN_SCALE)
+        self.critic2 = MLP((inputs + num_actions,), hidden, 1, 1.0, dtype, generator, "relu", HIDDEN_SCALE)
 
     def values(
         self, obs: Shaped[Tensor, "B *O"], action: Float[Tensor, "B A"]

@@ -7,7 +7,13 @@ SHORT = {
     "ppo": {"env": "gymnax/CartPole-v1", "num_iterations": 30},
     "vpg": {"env": "gymnax/CartPole-v1", "num_iterations": 30},
     "dqn": {"env": "gymnax/CartPole-v1", "num_iterations": 600, "learning_starts": 1000},
-    "td3": {"env": "gymnax/Pendulum-v1", "num_iterations": 60, "start_steps": 500, "replay_capacity": 100_000},
+    "td3": {
+        "env": "gymnax/Pendulum-v1",
+        "num_iterations": 60,
+        "start_steps": 500,
+        "update_after": 1_000,
+        "replay_capacity": 100_000,
+    },
 }
 """Algorithm -> a run that is long enough to settle; off-policy ones learn from early on."""
 

@@ -38,14 +38,13 @@ def forward(subject: Subject) -> Iterator[Deviation]:
 
 
 def initial_weights(weights: Weights) -> Iterator[Deviation]:
-    """Kernels are orthogonal with scale sqrt 2, 0.01 and 1 for the output layers; biases are zero; targets equal."""
-    depth = len(cases.BASE.hidden)
-    scale = {f"actor/{depth}/kernel": 0.01} | {f"{tower}/{depth}/kernel": 1.0 for tower in oracle.CRITICS}
+    """Kernels are orthogonal with scale 1, 0.01 for the policy's output; biases are zero; targets equal."""
+    scale = {f"actor/{len(cases.BASE.hidden)}/kernel": 0.01}
     online = parameters(weights)
     yield from worst(
         ("initial_bias", deviation.absolute(x, np.zeros_like(x)))
         if name.endswith("bias")
-        else ("initial_kernel", deviation.absolute(_gram(x / scale.get(name, 2**0.5)), np.eye(min(x.shape))))
+        else ("initial_kernel", deviation.absolute(_gram(x / scale.get(name, 1.0)), np.eye(min(x.shape))))
         for name, x in online.items()
     )
     slow = deviation.section(weights, "target/")
