@@ -30,7 +30,7 @@ class Minibatch(NamedTuple):
 
 
 HIDDEN_SCALE = 1.0
-"""Scale of the hidden layers' orthogonal weights: with sqrt 2 the policy soon sits at its bounds (see the README)."""
+"""Scale of the hidden layers' orthogonal weights; the README says why it is not sqrt 2, as elsewhere."""
 
 CRITIC_METRICS = ("critic_loss", "value1", "value2", "critic_grad_norm")
 ACTOR_METRICS = ("actor_loss", "actor_grad_norm")
