@@ -102,13 +102,7 @@ def description(flags: Any, verb: str) -> str:
 
 def rules() -> Any:
     """How tyro reads whole numbers, of which 1e6 is one, and vectors, which may be in a file; and describes fields."""
-    from tyro.constructors import (
-        ConstructorRegistry,
-        PrimitiveConstructorSpec,
-        PrimitiveTypeInfo,
-        StructConstructorSpec,
-        StructTypeInfo,
-    )
+    from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
     from benchback.training.run import whole_number
 
@@ -138,6 +132,14 @@ def rules() -> Any:
             str_from_instance=lambda value: [f"{len(value)} numbers" if value else "none"],
         )
 
+    describe_in_one_line(registry)
+    return registry
+
+
+def describe_in_one_line(registry: Any) -> None:
+    """Let tyro describe the fields of dataclasses without the line breaks of their sources, which it would keep."""
+    from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructTypeInfo
+
     asked: list[StructTypeInfo] = []
 
     @registry.struct_rule
@@ -151,11 +153,9 @@ def rules() -> Any:
             return None
         return replace(found, fields=tuple(replace(x, helptext=partial(in_one_line, x.helptext)) for x in found.fields))
 
-    return registry
-
 
 def in_one_line(said: Any) -> str | None:
-    """What is said of a field, without the line breaks of its source, at which tyro would break it too."""
+    """What is said of a field, in one line."""
     text = said() if callable(said) else said
     return " ".join(str(text).split()) if text else None
 
