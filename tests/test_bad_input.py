@@ -386,6 +386,7 @@ def test_a_unique_beginning_is_enough(run: Callable[..., Said], tmp_path: Path) 
 HELP = """
 import io, sys
 from contextlib import redirect_stdout
+from itertools import pairwise
 from benchback import cli
 for verb in cli.VERBS:
     sys.argv = ["benchback", verb, "--help"]
@@ -399,6 +400,10 @@ for verb in cli.VERBS:
     assert "options" in out.getvalue(), verb
     wide = [x for x in out.getvalue().splitlines() if len(x) > 80 and not x.startswith(("usage: ", "example: "))]
     assert not wide, (verb, wide)
+    lines = [x.replace("│", " ").rstrip() for x in out.getvalue().splitlines()]
+    pairs = [(x, y.split()[0]) for x, y in pairwise(lines) if x.startswith(15 * " ") and y.startswith(15 * " ")]
+    short = [x for x, following in pairs if len(x) + 1 + len(following) <= 78]
+    assert not short, (verb, short)
 assert not {"jax", "torch"} & set(sys.modules), "slow imports"
 """
 

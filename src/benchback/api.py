@@ -389,9 +389,10 @@ class _Place:
     def __enter__(self) -> "_Place":
         return self
 
-    def __exit__(self, kind: Any, *_: Any) -> None:
+    def __exit__(self, kind: Any, error: Any, _: Any) -> None:
         if kind is not None and self.temporary:
             shutil.rmtree(self.temporary, ignore_errors=True)
+            error.args = getattr(error, "without_folder", error.args)
 
     def kept(self, result: Any) -> Any:
         if self.temporary:

@@ -11,7 +11,8 @@ import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import redirect_stderr, suppress
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import partial
 from itertools import dropwhile, takewhile, zip_longest
 from pathlib import Path
 from types import FrameType
@@ -31,7 +32,7 @@ def parse(flags: Any, arguments: list[str], verb: str, default: Any = None) -> A
     known = options_of(flags, default)
     check_options(known, arguments)
     options = {"prog": f"benchback {verb}", "args": arguments, "config": (tyro.conf.OmitArgPrefixes,)}
-    options |= {"description": description(flags, verb), "registry": numbers(), "return_unknown_args": True}
+    options |= {"description": description(flags, verb), "registry": rules(), "return_unknown_args": True}
     said = io.StringIO()
     try:
         with redirect_stderr(said):
@@ -99,8 +100,8 @@ def description(flags: Any, verb: str) -> str:
     return "\n\n".join([*wrapped, f"example: {example(verb)}"])
 
 
-def numbers() -> Any:
-    """How tyro reads whole numbers, of which 1e6 is one, and vectors of numbers, which may be in a file."""
+def rules() -> Any:
+    """How tyro reads whole numbers, of which 1e6 is one, and vectors, which may be in a file; and describes fields."""
     from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
     from benchback.training.run import whole_number
@@ -131,7 +132,32 @@ def numbers() -> Any:
             str_from_instance=lambda value: [f"{len(value)} numbers" if value else "none"],
         )
 
+    describe_in_one_line(registry)
     return registry
+
+
+def describe_in_one_line(registry: Any) -> None:
+    """Let tyro describe the fields of dataclasses without the line breaks of their sources, which it would keep."""
+    from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructTypeInfo
+
+    asked: list[StructTypeInfo] = []
+
+    @registry.struct_rule
+    def described(info: StructTypeInfo) -> StructConstructorSpec | None:
+        if asked or not is_dataclass(get_origin(info.type) or info.type):
+            return None
+        asked.append(info)
+        found = ConstructorRegistry.get_struct_spec(info)
+        asked.clear()
+        if not isinstance(found, StructConstructorSpec):
+            return None
+        return replace(found, fields=tuple(replace(x, helptext=partial(in_one_line, x.helptext)) for x in found.fields))
+
+
+def in_one_line(said: Any) -> str | None:
+    """What is said of a field, in one line."""
+    text = said() if callable(said) else said
+    return " ".join(str(text).split()) if text else None
 
 
 def numbers_of(given: Sequence[str]) -> tuple[float, ...]:

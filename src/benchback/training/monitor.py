@@ -57,8 +57,11 @@ class Diverged(Exception):
         rates = [name for name in vars(run.config) if name.endswith("learning_rate")]
         remedy = ", ".join(f"{name} below {getattr(run.config, name):g}" for name in rates) or "smaller steps"
         kept = f"the checkpoint of iteration {saved} is in {folder}" if saved else f"no checkpoint yet in {folder}"
-        super().__init__(f"{what} is not finite in iteration {iteration}, so training stopped; {kept}; try {remedy}")
+        stopped = f"{what} is not finite in iteration {iteration}, so training stopped"
+        super().__init__(f"{stopped}; {kept}; try {remedy}")
         self.iteration, self.saved = iteration, saved
+        self.without_folder = (f"{stopped}; try {remedy}",)
+        """Its `args` where the folder is gone."""
 
 
 def first_not_finite(run: Run, rows: Sequence[Mapping[str, Any]]) -> tuple[int, str] | None:
