@@ -30,9 +30,9 @@ HEADING = "How speed and memory grow"
 FIT_COLUMNS = ("axis", "side", "knee", "exponent up to the knee", "exponent from the knee on")
 COLUMNS = ("value", "side", "blocks", "env steps/s", "range", "µs a step", "rollout", "update", "peak MB")
 MEASURES = {
-    "steps_per_s": ("environment steps / s", alt.Scale(type="log")),
-    "step_us": ("µs a step", alt.Scale(type="log")),
-    "memory_mb": ("peak memory, MB", alt.Scale()),
+    "steps_per_s": ("environment steps / s", "~s", alt.Scale(type="log")),
+    "step_us": ("µs a step", ",.3~r", alt.Scale(type="log")),
+    "memory_mb": ("peak memory, MB", ",.0f", alt.Scale()),
 }
 PLACES = "datum.value < 10000 ? format(datum.value, ',') : format(datum.value, '.3~s')"
 """How values of an axis are written: 4,096 and 16.4k."""
@@ -221,10 +221,10 @@ def specification(lines: Lines, fits: Fits) -> dict[str, Any]:
 def panel(axis: str, measure: str, lines: Lines) -> Any:
     """One measure over one axis; of the speed with its range, and the knee."""
     values = sorted({line["value"] for line in lines if line["axis"] == axis})
-    title, scale = MEASURES[measure]
+    title, form, scale = MEASURES[measure]
     ticks = alt.Axis(values=values, labelExpr=PLACES, labelOverlap=True)
     x = alt.X("value:Q", title=AXES[axis].title, axis=ticks, scale=alt.Scale(type="log", base=2, nice=False, padding=8))
-    y = alt.Y(f"{measure}:Q", title=title, axis=alt.Axis(format="~s", tickCount=4), scale=scale)
+    y = alt.Y(f"{measure}:Q", title=title, axis=alt.Axis(format=form, tickCount=4), scale=scale)
     base = chart("scale").transform_filter(f"datum.axis == '{axis}'")
     points = base.transform_filter("datum.what != 'knee'")
     shape = alt.Shape("what:N", legend=None, scale=alt.Scale(domain=["ours", "peer"], range=["circle", "square"]))
