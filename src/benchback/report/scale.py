@@ -210,7 +210,9 @@ def specification(lines: Lines, fits: Fits) -> dict[str, Any]:
     rows += [row for place, found in fits.items() if (row := knee_point(place, found, known))]
     colours = colours_of(list(dict.fromkeys(line["side"] for line in known)))
     scale = alt.Scale(domain=list(colours), range=list(colours.values()))
-    colour = alt.Color("side:N", scale=scale, legend=alt.Legend(title=None, orient="top", columns=4, labelLimit=240))
+    colour = alt.Color(
+        "side:N", scale=scale, legend=alt.Legend(title=None, orient="top", columns=4, columnPadding=24, labelLimit=240)
+    )
     axes = sorted({line["axis"] for line in known}, key=list(AXES).index)
     panels = [panel(axis, measure, known).encode(colour) for axis in axes for measure in MEASURES]
     made = alt.concat(*panels, columns=len(MEASURES)).to_dict(validate=False)
