@@ -31,8 +31,8 @@ FIT_COLUMNS = ("axis", "side", "knee", "exponent up to the knee", "exponent from
 COLUMNS = ("value", "side", "blocks", "env steps/s", "range", "µs a step", "rollout", "update", "peak MB")
 MEASURES = {
     "steps_per_s": ("environment steps / s", "~s", alt.Scale(type="log")),
-    "step_us": ("µs a step", ",", alt.Scale(type="log")),
-    "memory_mb": ("peak memory, MB", ",", alt.Scale()),
+    "step_us": ("µs a step", ",.3~r", alt.Scale(type="log")),
+    "memory_mb": ("peak memory, MB", ",.0f", alt.Scale()),
 }
 PLACES = "datum.value < 10000 ? format(datum.value, ',') : format(datum.value, '.3~s')"
 """How values of an axis are written: 4,096 and 16.4k."""
@@ -210,7 +210,9 @@ def specification(lines: Lines, fits: Fits) -> dict[str, Any]:
     rows += [row for place, found in fits.items() if (row := knee_point(place, found, known))]
     colours = colours_of(list(dict.fromkeys(line["side"] for line in known)))
     scale = alt.Scale(domain=list(colours), range=list(colours.values()))
-    colour = alt.Color("side:N", scale=scale, legend=alt.Legend(title=None, orient="top", columns=4, labelLimit=240))
+    colour = alt.Color(
+        "side:N", scale=scale, legend=alt.Legend(title=None, orient="top", columns=4, columnPadding=24, labelLimit=240)
+    )
     axes = sorted({line["axis"] for line in known}, key=list(AXES).index)
     panels = [panel(axis, measure, known).encode(colour) for axis in axes for measure in MEASURES]
     made = alt.concat(*panels, columns=len(MEASURES)).to_dict(validate=False)
