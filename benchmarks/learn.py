@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from learning import DOCUMENT, write_between
+from learning_curves import DOCUMENT, write_between
 from rich.progress import track
 
 from benchback import registry

@@ -1,6 +1,6 @@
 """How well do we learn beside stable-baselines3, sbx and rejax? Writes docs/learning/comparison.csv, charts and tables.
 
-    python benchmarks/learning.py --tasks ppo-cartpole dqn-cartpole --sides purejax rejax --seeds 10
+    python benchmarks/learning_curves.py --tasks ppo-cartpole dqn-cartpole --sides purejax rejax --seeds 10
 
 Every side has the same hyper-parameters, the same number of environment steps and the same evaluation: the mean return
 of one episode in each of ten fresh environments, acting greedily, at evenly spaced moments. A seed is kept as soon as
@@ -210,7 +210,7 @@ def peer_curves(task: Task, peer: str, seeds: list[int]) -> Iterator[tuple[int, 
     normalised = {name: getattr(config, name, False) for name in ("normalise_obs", "normalise_reward")}
     work |= {"hidden_sizes": list(config.hidden), "seed": 0} | normalised
     job = {"work": work, "options": {"module": peer}, "points": task.points, "episodes": EPISODES}
-    command = [str(python), str(Path(__file__).with_name("learning_peers.py"))]
+    command = [str(python), str(Path(__file__).with_name("learning_curves_peers.py"))]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None
     assert process.stdout is not None
@@ -250,7 +250,7 @@ def curves(rows: Iterable[Row], task: str) -> dict[str, np.ndarray]:
         if row["task"] == task:
             found.setdefault(row["side"], {}).setdefault(row["seed"], []).append(row["greedy_return"])
     order = [*(side for side in found if side not in TASKS[task].sides), *TASKS[task].sides]
-    return {side: np.array(list(found[side].values())) for side in order if side in found}
+    return {side: np.array([found[side][seed] for seed in sorted(found[side])]) for side in order if side in found}
 
 
 def band(scores: np.ndarray) -> Band:

@@ -1,4 +1,4 @@
-"""How a peer learns: run by the Python of its own virtual environment, for `learning.py`.
+"""How a peer learns: run by the Python of its own virtual environment, for `learning_curves.py`.
 
 Reads {"work", "options", "seeds", "points", "episodes"} as JSON from standard input and prints a line for each seed:
 the greedy returns along its training, at evenly spaced moments. The arguments are those that `benchback peers` gives
