@@ -1,4 +1,4 @@
-"""Does every backend learn? Every algorithm to its threshold over several seeds; writes docs/learning.md.
+"""Does every backend learn? Every algorithm to its threshold over several seeds; writes tables into docs/learning.md.
 
 Each backend runs in a process of its own: `python benchmarks/learn.py --task ppo-cartpole --backend linen` prints its
 rows as JSON; without a backend all of them are run and the tables are written. What is done is kept in
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import halfcheetah
+from learning_curves import DOCUMENT, write_between
 from rich.progress import track
 
 from benchback import registry
@@ -28,7 +28,6 @@ from benchback.training.evaluate import evaluate
 from benchback.training.run import Run, build
 
 ROOT = Path(__file__).parent.parent
-DOCUMENT = ROOT / "docs" / "learning.md"
 KEPT = ROOT / "runs" / "learn.jsonl"
 
 
@@ -65,7 +64,13 @@ VPG_CARTPOLE = {
     "actor_learning_rate": 1e-2,
     "critic_learning_rate": 1e-2,
 }
-TD3_PENDULUM = {"hidden_sizes": [64, 64], "num_iterations": 500, "start_steps": 1000, "replay_capacity": 20_000}
+TD3_PENDULUM = {
+    "hidden_sizes": [64, 64],
+    "num_iterations": 500,
+    "start_steps": 1000,
+    "update_after": 1000,
+    "replay_capacity": 20_000,
+}
 TASKS = {
     "ppo-cartpole": Task("ppo", "gymnax/CartPole-v1", "return", 475, 5),
     "ppo-breakout": Task("ppo", "gymnax/Breakout-MinAtar", "return", 5, 2, {"num_iterations": 50}),
@@ -81,12 +86,6 @@ One thread, each backend in its best mode, with the default hyper-parameters but
 over the episodes that ended at the end of training (the last iteration, or the last fiftieth of those in which one
 ended), with actions as they are drawn in training; *greedy* the mean over 32 fresh episodes after it; *seconds* the
 duration of a training, the first of which compiles. All as mean and standard deviation over seeds."""
-
-CHEETAH = """\
-`python benchmarks/halfcheetah.py`, on gymnasium/HalfCheetah-v5 in plain JAX, one thread: TD3 with its default
-hyper-parameters, PPO with those usual for MuJoCo. Mean over ten fresh episodes, then mean and standard deviation over
-seeds; the band of the curve is from the worst seed to the best. TD3 is known for seeds that end in a gait they do not
-leave again; three are too few to rank the two."""
 
 
 def run_of(task: Task, backend: str) -> Run:
@@ -139,21 +138,16 @@ def summarise(task: Task, rows: list[dict[str, Any]]) -> str:
 
 
 def write(results: Mapping[str, Mapping[str, list[dict[str, Any]]]]) -> None:
-    """The document, with every task that has been run in all backends."""
+    """The part of the document about backends, with every task that has been run in all of them."""
     machine = f"{platform.processor() or platform.machine()}, {platform.python_implementation()}"
-    lines = [
-        "# Does every backend learn?",
-        "",
-        f"Made by `make learn` on {machine} {platform.python_version()}.\n{INTRODUCTION}",
-        "",
-    ]
+    lines = [f"Made by `make learn` on {machine} {platform.python_version()}.\n{INTRODUCTION}", ""]
     for name, groups in results.items():
         task = TASKS[name]
         config = run_of(task, "linen").config
         steps = config.num_iterations * config.batch_size
         aim = f"{task.by} {task.threshold:g} within {steps:,} steps, {task.seeds} seeds"
         lines += [
-            f"## {task.algorithm} on {task.env}: {aim}",
+            f"### {task.algorithm} on {task.env}: {aim}",
             "",
             *([f"With {', '.join(f'{k}={v}' for k, v in task.fields.items())}.", ""] if task.fields else []),
             "| backend | seeds that learnt it | steps to the first such return (median) | return | greedy | seconds |",
@@ -161,10 +155,7 @@ def write(results: Mapping[str, Mapping[str, list[dict[str, Any]]]]) -> None:
             *(summarise(task, rows) for rows in groups.values()),
             "",
         ]
-    if rows := halfcheetah.kept():
-        lines += ["## HalfCheetah, as far as an hour or two go", "", CHEETAH, "", *halfcheetah.summary(rows), ""]
-        lines += [f"![Greedy return along training]({halfcheetah.CURVE.relative_to(DOCUMENT.parent)})", ""]
-    DOCUMENT.write_text("\n".join(lines))
+    write_between(DOCUMENT, "backends", lines)
 
 
 def kept() -> dict[tuple[str, str], list[dict[str, Any]]]:
