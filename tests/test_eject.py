@@ -511,6 +511,30 @@ def main(x: Any) -> Any:
     assert ast.unparse(main.body[-1]) == "return lambda x: compiled(x)"
 
 
+def test_a_number_that_no_call_gives_is_written_where_it_is_read() -> None:
+    source = """
+import torch
+from torch import Tensor
+
+
+class Scaled:
+    def __init__(self, x: Tensor, power: float = 2**0.5, shift: float = 1.0):
+        self.x = x**power + shift
+
+
+def main(x: Tensor) -> Tensor:
+    return Scaled(x, shift=3.0).x + Scaled(x).x
+"""
+    linker = Linker("Tensor", {}, {"benchback.mine": source})
+    entry = linker.link("benchback.mine", "main")
+    specialise(linker.program, entry, Facts())
+    (made,) = [x.node for x in linker.program.definitions.values() if x.node.name == "Scaled"]
+    assert ast.unparse(made.body[0]).splitlines() == [
+        "def __init__(self, x: Tensor, shift: float=1.0):",
+        "    self.x = x ** 2 ** 0.5 + shift",
+    ]
+
+
 @pytest.mark.parametrize(
     ("fields", "members", "words"),
     [

@@ -416,7 +416,7 @@ def tanh_layers(right: Any) -> Any:
 
 
 def tanh_module(right: Any) -> Any:
-    return lambda *arguments: right(*arguments[:-1], "tanh")
+    return lambda *arguments: right(*("tanh" if x == "relu" else x for x in arguments))
 
 
 @pytest.mark.parametrize(

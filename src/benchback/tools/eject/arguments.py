@@ -1,11 +1,12 @@
 """Arguments: parameters that nothing reads go, with what was passed for them; the rest get names of their own."""
 
 import ast
+import copy
 from collections import Counter
 from typing import Any
 
 from benchback.tools.eject.analysis import Analysis
-from benchback.tools.eject.knowledge import Site, parameters
+from benchback.tools.eject.knowledge import Site, default_of, parameters
 from benchback.tools.eject.link import written_length
 from benchback.tools.eject.prune import loaded, removable
 
@@ -24,7 +25,10 @@ class Parameters:
 
     def remove(self) -> bool:
         """Take them out; whether there were any."""
-        unread = {f: self._unread(f) for f in self.sites if f not in self.analysis.escaped and self._may_change(f)}
+        changeable = [f for f in self.sites if f not in self.analysis.escaped and self._may_change(f)]
+        for function in changeable:
+            self._write_defaults(function)
+        unread = {f: self._unread(f) for f in changeable}
         self._agree(unread)
         self._take_out(unread)
         named = [self._name_the_rest(function) for function in unread]
@@ -35,6 +39,16 @@ class Parameters:
     def _may_change(self, function: Any) -> bool:
         name = getattr(function, "name", "")
         return name == "__init__" or not name.startswith("__")
+
+    def _write_defaults(self, function: Any) -> None:
+        """A number that every call leaves at its default is written where it is read."""
+        positional = [x.arg for x in (*function.args.posonlyargs, *function.args.args)]
+        for name in parameters(function):
+            default = default_of(function, name)
+            if isinstance(default, ast.Constant | ast.BinOp) and not _bound_within(function, name):
+                place = positional.index(name) if name in positional else len(positional)
+                if not any(_may_pass(site, name, place) for site in self.sites[function]):
+                    _Written(name, default).visit_body(function)
 
     def _unread(self, function: Any) -> set[str]:
         body = function.body if isinstance(function.body, list) else [function.body]
@@ -187,6 +201,38 @@ class _Asked(ast.NodeTransformer):
 
 def _any() -> ast.expr:
     return ast.Name("Any", ast.Load())
+
+
+class _Written(ast.NodeTransformer):
+    """Writes an expression in the place of a name."""
+
+    def __init__(self, name: str, value: ast.expr):
+        self.name, self.value = name, value
+
+    def visit_body(self, function: Any) -> None:
+        """In the function's body alone."""
+        if isinstance(function.body, list):
+            function.body = [self.visit(x) for x in function.body]
+        else:
+            function.body = self.visit(function.body)
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return copy.deepcopy(self.value) if node.id == self.name else node
+
+
+def _bound_within(function: Any, name: str) -> bool:
+    """Whether the name is given another value in the body, or is a parameter of a function within."""
+    body = function.body if isinstance(function.body, list) else [function.body]
+    inside = [x for statement in body for x in ast.walk(statement)]
+    stored = any(isinstance(x, ast.Name) and x.id == name and not isinstance(x.ctx, ast.Load) for x in inside)
+    return stored or any(isinstance(x, ast.arg) and x.arg == name for x in inside)
+
+
+def _may_pass(site: Site, name: str, place: int) -> bool:
+    """Whether a call may give a value to the parameter of that name and place."""
+    args = site.call.args[site.first :]
+    by_place = len(args) > place - site.skipped or any(isinstance(x, ast.Starred) for x in args)
+    return by_place or any(x.arg in (name, None) for x in site.call.keywords)
 
 
 def _place(function: Any, name: str) -> int:
