@@ -1,8 +1,8 @@
 """Does memory help where it is needed? Networks with and without one in environments that hide something.
 
 `python benchmarks/recurrent.py` trains every task and prints the tables of docs/recurrent.md: a population of seeds in
-plain JAX for each task, and one seed with a memory in every other backend. UmbrellaChain hides nothing and is trained
-in plain JAX only. What is done is kept in runs/recurrent.jsonl, so a run that was broken off goes on where it stopped;
+each JAX backend, and in PyTorch a few seeds one after another. UmbrellaChain hides nothing and is trained in plain JAX
+only. What is done is kept in runs/recurrent.jsonl, so a run that was broken off goes on where it stopped;
 remove the file to start anew.
 """
 
@@ -26,6 +26,7 @@ KEPT = Path(__file__).parent.parent / "runs" / "recurrent.jsonl"
 SEED = 1000
 """Of the judging episodes, which no training has seen."""
 REFERENCE = "purejax"
+TORCH_SEEDS = 3
 
 
 @dataclass(frozen=True)
@@ -94,21 +95,26 @@ def of_seeds(run: Run, seeds: int, episodes: int) -> list[float]:
     return [float(evaluate(run, each, episodes, SEED).mean()) for each in weights]
 
 
-def of_one_seed(run: Run, episodes: int) -> list[float]:
-    """Mean greedy return of one training."""
+def one_after_another(run: Run, seeds: int, episodes: int) -> list[float]:
+    """Mean greedy returns of trainings with these seeds, by the same programs."""
     agent, _ = build(run)
-    state = start(agent, run.seed)
-    for _ in range(run.config.num_iterations):
-        state, _ = advance(agent, state)
-    return [float(evaluate(run, agent.export(state), episodes, SEED).mean())]
+    returns = []
+    for seed in range(seeds):
+        state = start(agent, seed)
+        for _ in range(run.config.num_iterations):
+            state, _ = advance(agent, state)
+        returns.append(float(evaluate(run, agent.export(state), episodes, SEED).mean()))
+    return returns
 
 
 def row(name: str, network: str, backend: str) -> dict[str, Any]:
     """What was reached, and in how many seconds of this process."""
     task, began = TASKS[name], time.process_time()
     run = run_of(task, network, backend)
-    many = backend == REFERENCE
-    returns = of_seeds(run, task.seeds, task.episodes) if many else of_one_seed(run, task.episodes)
+    if run.framework == "torch":
+        returns = one_after_another(run, TORCH_SEEDS, task.episodes)
+    else:
+        returns = of_seeds(run, task.seeds, task.episodes)
     steps = run.config.batch_size * run.config.num_iterations
     row = {"task": name, "network": network, "backend": backend, "returns": returns, "env_steps": steps}
     return row | {"cpu_s": time.process_time() - began}
