@@ -16,6 +16,7 @@ from benchback.algorithms.dqn.config import Config
 from benchback.backends.torch_state import copy
 from benchback.math import jax as jax_math
 from benchback.math import torch as torch_math
+from benchback.math.jax.replay import scale_bits
 
 JAX_FAMILY = [name for name, spec in registry.BACKENDS.items() if spec.family == "jax"]
 
@@ -119,6 +120,14 @@ def test_rows_are_drawn_uniformly_from_those_written(twin: str, inserted: int, w
     # Chi-square with at most 7 degrees of freedom: 30 is exceeded once in ten thousand.
     assert ((count[:written] - 8000 / written) ** 2 / (8000 / written)).sum() < 30
     assert (index[0] != index[1]).any()
+
+
+@pytest.mark.parametrize("limit", [1, 3, 65_535, 65_536, 65_537, 1_000_000, 2**31 - 1])
+def test_bits_are_scaled_as_in_64_bit_arithmetic(limit: int) -> None:
+    bits = np.random.default_rng(0).integers(0, 2**32, 10_000, np.uint64)
+    bits[:4] = 0, 2**16 - 1, 2**31, 2**32 - 1
+    scaled = scale_bits(jnp.asarray(bits.astype(np.uint32)), jnp.asarray(limit))
+    np.testing.assert_array_equal(scaled, bits * np.uint64(limit) >> np.uint64(32))
 
 
 @pytest.mark.parametrize("twin", TWINS)

@@ -18,6 +18,7 @@ from benchback import registry
 from benchback.agent import Agent, start
 from benchback.math import jax as jax_math
 from benchback.math import torch as torch_math
+from benchback.math.jax.replay import draw_below
 from benchback.parity import deviation, environment
 from benchback.parity.deviation import Deviation, worst
 from benchback.parity.iterations import Course
@@ -118,8 +119,8 @@ def _minibatch_indices(generator: Keyed, **sizes: int) -> torch.Tensor:
 
 
 def _sample_indices(generator: Keyed, replay: Any, inserted: int, shape: tuple[int, ...]) -> torch.Tensor:
-    written = min(inserted, len(replay.data[0]))
-    return _rows(jax.random.randint(generator.part(), shape, 0, written))
+    written = jnp.asarray(min(inserted, len(replay.data[0])))
+    return _rows(draw_below(generator.part(), shape, written))
 
 
 def _epsilon_noise(generator: Keyed, epsilon: torch.Tensor, shape: tuple[int, ...], num_actions: int) -> torch.Tensor:

@@ -68,13 +68,27 @@ def uniform(subject: Subject, source: Source, shape: tuple[int, ...]) -> np.ndar
     return torch.rand(shape, dtype=getattr(torch, subject.dtype), generator=source).numpy().astype(float)
 
 
-def integers(subject: Subject, source: Source, shape: tuple[int, ...], limit: int, dtype: type = int) -> np.ndarray:
-    """Uniform integers 0 .. limit-1; which ones, depends in JAX on their type: `int` is that of the precision."""
+def integers(subject: Subject, source: Source, shape: tuple[int, ...], limit: int) -> np.ndarray:
+    """Uniform integers 0 .. limit-1: in JAX 32 random bits times the limit, over 2^32."""
     if subject.spec.family == "jax":
-        return np.asarray(jax.random.randint(source, shape, 0, limit, dtype))
+        bits = np.asarray(jax.random.bits(source, shape, np.uint32), np.uint64)
+        return (bits * np.uint64(limit) >> np.uint64(32)).astype(int)
     import torch
 
     return torch.randint(limit, shape, generator=source).numpy()
+
+
+def exploration(
+    subject: Subject, source: Source, shape: tuple[int, ...], epsilon: float, num_actions: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers that are below epsilon where an action is explored, and the action that is then taken.
+
+    In JAX the action is that of the same number over epsilon; torch draws it apart.
+    """
+    number = uniform(subject, source, shape)
+    if subject.spec.family == "torch":
+        return number, integers(subject, source, shape, num_actions)
+    return number, np.floor(np.minimum(number / epsilon, 1) * num_actions).astype(int)
 
 
 def halves(subject: Subject, source: Source) -> tuple[Source, Source]:

@@ -18,10 +18,13 @@ def q_of_action(value: Float[Array, "*B A"], action: Int[Array, "*B"]) -> Float[
 def epsilon_noise(
     key: Key[Array, ""], epsilon: Float[Array, ""], shape: tuple[int, ...], num_actions: int
 ) -> Int[Array, "..."]:
-    """A uniformly random action with probability `epsilon`, else -1."""
-    whether_key, which_key = jax.random.split(key)
-    explores = jax.random.uniform(whether_key, shape, epsilon.dtype) < epsilon
-    return jnp.where(explores, jax.random.randint(which_key, shape, 0, num_actions, jnp.int32), -1)
+    """A uniformly random action with probability `epsilon`, else -1.
+
+    Both from one number u, because each draw is a loop of its own: where u < epsilon, u / epsilon is uniform in [0, 1).
+    """
+    u = jax.random.uniform(key, shape, epsilon.dtype)
+    which = jnp.minimum((u / epsilon * num_actions).astype(jnp.int32), num_actions - 1)
+    return jnp.where(u < epsilon, which, -1)
 
 
 def epsilon_greedy(value: Float[Array, "*B A"], exploration: Int[Array, "*B"]) -> Int[Array, "*B"]:

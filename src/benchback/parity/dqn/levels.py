@@ -12,7 +12,7 @@ from benchback.algorithms.dqn.loss import Minibatch
 from benchback.parity import deviation, environment
 from benchback.parity.deviation import Deviation, section, worst
 from benchback.parity.dqn import cases, oracle
-from benchback.parity.draws import env_noise, halves, integers, sources, uniform
+from benchback.parity.draws import env_noise, exploration, integers, sources
 from benchback.parity.execution import executions, population
 from benchback.parity.gradient_steps import gradient_steps
 from benchback.parity.iterations import Course, Iteration, iterations
@@ -131,10 +131,9 @@ def _acted(subject: Subject, config: Config, weights: Weights, inserted: int, fo
     env_source, action_source = sources(subject, found.before["rng"], 2)
     noise = env_noise(subject, env_source, config)
     yield "real_action/obs", deviation.relative(batch.obs[1:], environment.next_obs(batch, noise)[:-1], floor=1.0)
-    whether, which = halves(subject, action_source)
-    explores = uniform(subject, whether, batch.reward.shape)
-    other = integers(subject, which, batch.reward.shape, environment.NUM_ACTIONS, np.int32)
-    action = oracle.explored(weights, batch.obs, explores, other, oracle.epsilon(inserted, config))
+    epsilon, shape = oracle.epsilon(inserted, config), batch.reward.shape
+    number, other = exploration(subject, action_source, shape, epsilon, environment.NUM_ACTIONS)
+    action = oracle.explored(weights, batch.obs, number, other, epsilon)
     yield "action", deviation.mismatch(batch.action, action)
 
 
