@@ -38,12 +38,16 @@ def _backward(axis: int, seen: Any, gradient: Float[Array, "B O"]) -> tuple[Floa
 product.defvjp(_forward, _backward)
 
 
+TRANSPOSED = 64
+"""Up to so many columns the left factor is transposed by itself: XLA's library for products wants its rows last."""
+
+
 def over_rows(x: Float[Array, "B M"], y: Float[Array, "B N"]) -> Float[Array, "M N"]:
-    """x^T y, computed with the narrower factor on the left; for equal widths x is transposed beforehand."""
+    """x^T y, computed with the narrower factor on the left."""
     keep = jax.lax.optimization_barrier
     if y.shape[1] < x.shape[1]:
-        return keep(y.T @ x).T
-    return keep((keep(x.T) if x.shape == y.shape else x.T) @ y)
+        return over_rows(y, x).T
+    return keep((keep(x.T) if x.shape[1] <= TRANSPOSED else x.T) @ y)
 
 
 def dot_general(x: Array, kernel: Array, dimension_numbers: Any, **options: Any) -> Array:
