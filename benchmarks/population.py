@@ -1,6 +1,7 @@
 """Many agents in one program, against PureJaxRL's way and rejax under vmap: the same work, in turns.
 
     NPROC=1 python benchmarks/population.py [--algorithm ppo] [--members 1 32 256 1024] [--rounds 7] [--groups 8]
+                                            [--vectors 256 512]
 
 PPO is workload B: CartPole, 4 environments x 128 steps, 4 minibatches, 4 epochs, two towers of 64-64. DQN is the
 published one: CartPole, 10 environments, a minibatch of 128 for each of their steps, a replay of 10,000, 120-84; it
@@ -10,6 +11,9 @@ and `purejax_dqn.py`, vmapped over seeds and initialised one after another, beca
 initialisation can stop XLA's threads. rejax, if `benchback peers` has made its virtual environment, is a resident
 process that waits while others have their turn: its own `train_iteration`, vmapped in the same way. One thread each:
 set NPROC=1 before starting. Seconds are of processor time, which leaves out the turns of other programs on the core.
+
+XLA uses vectors of 256 bits on processors that have some of 512, too. `--vectors 256 512` compiles PureJaxRL's way and
+ours for both, as `XLA_FLAGS=--xla_cpu_prefer_vector_width=512` does; ratios are between sides with equal vectors.
 """
 
 import argparse
@@ -21,6 +25,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args
@@ -41,6 +46,8 @@ BACKEND = "purejax"
 REFERENCE = "PureJaxRL's way, vmap"
 PROGRAMS = Path(benchback.__file__).parent / "measure" / "peers" / "programs"
 REJAX = cache_folder("peers") / "rejax" / "bin" / "python"
+XLA_VECTORS = 256
+"""Bits of the vectors that XLA prefers on CPUs."""
 CALL_STEPS = 2**18
 """Steps of all agents in one program call, about, unless `--steps` says."""
 
@@ -63,10 +70,11 @@ class Side:
         self.seconds.append(time.process_time() - started)
 
 
-def compiled(function: Callable[[Any], Any], state: Any) -> Side:
+def compiled(function: Callable[[Any], Any], state: Any, vectors: int) -> Side:
     """The function compiled, with the memory of its state, results and temporaries, and called once."""
     started = time.perf_counter()
-    program = jax.jit(function, donate_argnums=0).lower(state).compile()
+    options = {"xla_cpu_prefer_vector_width": vectors}
+    program = jax.jit(function, donate_argnums=0).lower(state).compile(compiler_options=options)
     compile_s = time.perf_counter() - started
     memory: Any = program.memory_analysis()
     held = memory.argument_size_in_bytes + memory.output_size_in_bytes + memory.temp_size_in_bytes
@@ -115,15 +123,15 @@ def single(algorithm: str, gradients: Gradients) -> tuple[Any, Any]:
     return make(config, envs.make(ENV, config.num_envs, "jax")), backend
 
 
-def ours(algorithm: str, size: int, group: int, iterations: int, gradients: Gradients) -> Side:
+def ours(algorithm: str, size: int, group: int, iterations: int, gradients: Gradients, vectors: int) -> Side:
     """`size` members in groups, a chunk of iterations as one program."""
     agent, backend = single(algorithm, gradients)
     many = execute(agent, backend, "none", "chunk", iterations, size=size, group=min(group, size))
     assert many.iterate is not None
-    return compiled(many.iterate, start(many, 0))
+    return compiled(many.iterate, start(many, 0), vectors)
 
 
-def theirs(algorithm: str, size: int, iterations: int) -> Side:
+def theirs(algorithm: str, size: int, iterations: int, vectors: int) -> Side:
     """`size` seeds under one vmap."""
     sys.path.insert(0, str(PROGRAMS))
     import purejax_dqn
@@ -134,27 +142,36 @@ def theirs(algorithm: str, size: int, iterations: int) -> Side:
     program = {"ppo": purejax_style, "dqn": purejax_dqn}[algorithm]
     begin, update = program.make_parts(SimpleNamespace(**asdict(config) | told | {"hidden_sizes": config.hidden}))
     runner = jax.jit(lambda keys: jax.lax.map(begin, keys))(jax.random.split(jax.random.PRNGKey(0), size))
-    return compiled(jax.vmap(lambda one: jax.lax.scan(update, one, None, iterations)), runner)
+    return compiled(jax.vmap(lambda one: jax.lax.scan(update, one, None, iterations)), runner, vectors)
 
 
-def table(algorithm: str, size: int, groups: list[int], rounds: int, call_steps: int) -> None:
+def named(name: str, vectors: int) -> str:
+    """The name of a side, with its vectors where they are not XLA's choice."""
+    return name if vectors == XLA_VECTORS else f"{name}, vectors of {vectors} bits"
+
+
+def table(flags: argparse.Namespace, size: int) -> None:
     """Print the rows of one population size."""
-    batch_size = CONFIGS[algorithm].batch_size
-    iterations = max(2, call_steps // (size * batch_size))
-    sides: dict[str, Side | Rejax] = {REFERENCE: theirs(algorithm, size, iterations)}
+    batch_size = CONFIGS[flags.algorithm].batch_size
+    iterations = max(2, flags.steps // (size * batch_size))
+    sides: dict[str, Side | Rejax] = {}
+    reference: dict[str, str] = {}
+    for vectors in flags.vectors:
+        sides[named(REFERENCE, vectors)] = theirs(flags.algorithm, size, iterations, vectors)
+        for group, gradients in product(sorted({min(group, size) for group in flags.groups}), get_args(Gradients)):
+            name = named(f"ours, groups of {group}, {gradients}", vectors)
+            sides[name] = ours(flags.algorithm, size, group, iterations, gradients, vectors)
+            reference[name] = named(REFERENCE, vectors)
     if REJAX.exists():
-        sides["rejax, vmap"] = Rejax(algorithm, size, iterations)
-    for group in sorted({min(group, size) for group in groups}):
-        for gradients in get_args(Gradients):
-            name = f"ours, groups of {group}, {gradients}"
-            sides[name] = ours(algorithm, size, group, iterations, gradients)
+        sides["rejax, vmap"] = Rejax(flags.algorithm, size, iterations)
     order = random.Random(size)
-    for _ in range(rounds):
+    for _ in range(flags.rounds):
         for name in order.sample(list(sides), len(sides)):
             sides[name].call()
     steps = size * iterations * batch_size
     for name, side in sides.items():
-        ratios = [a / b for a, b in zip(sides[REFERENCE].seconds, side.seconds, strict=True)]
+        beside = sides[reference.get(name, named(REFERENCE, flags.vectors[0]))]
+        ratios = [a / b for a, b in zip(beside.seconds, side.seconds, strict=True)]
         print(
             f"| {size} | {name} | {steps / statistics.median(side.seconds) / 1e3:.0f} k | "
             f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}) | "
@@ -175,11 +192,12 @@ def main() -> None:
     parser.add_argument("--groups", type=int, nargs="+", default=[8])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=CALL_STEPS)
+    parser.add_argument("--vectors", type=int, nargs="+", default=[XLA_VECTORS])
     flags = parser.parse_args()
     print("| agents | program | agent steps/s | ratio (rounds) | memory per agent | compile |")
     print("|---:|---|---:|---|---:|---:|")
     for size in flags.members:
-        table(flags.algorithm, size, flags.groups, flags.rounds, flags.steps)
+        table(flags, size)
 
 
 if __name__ == "__main__":
