@@ -73,7 +73,7 @@ class Side:
 def compiled(function: Callable[[Any], Any], state: Any, vectors: int) -> Side:
     """The function compiled, with the memory of its state, results and temporaries, and called once."""
     started = time.perf_counter()
-    options = {"xla_cpu_prefer_vector_width": vectors}
+    options: Any = {"xla_cpu_prefer_vector_width": vectors}
     program = jax.jit(function, donate_argnums=0).lower(state).compile(compiler_options=options)
     compile_s = time.perf_counter() - started
     memory: Any = program.memory_analysis()

@@ -360,7 +360,7 @@ def fetch(tree: Any) -> Any:
     """`tree` as NumPy arrays, in one transfer from a device."""
     leaves = tensors_of(tree)
     if not any(x.is_cuda for x in leaves):
-        return refill(tree, map(copy, leaves))
+        return refill(tree, (x.numpy().copy() for x in leaves))
     flat = torch.cat([x.reshape(-1).to(torch.float64) for x in leaves]).cpu()
     pieces = flat.split([x.numel() for x in leaves])
     return refill(tree, (copy(p.reshape(x.shape).to(x.dtype)) for p, x in zip(pieces, leaves, strict=True)))

@@ -41,8 +41,12 @@ def mark(tree: Any) -> Callable[[], None] | None:
 
 
 def fetch(tree: Any) -> Any:
-    """`tree` as NumPy arrays, in one transfer."""
-    return jax.device_get(tree)
+    """`tree` as NumPy arrays, in one transfer; on a CPU without any."""
+    if jax.default_backend() != "cpu":
+        return jax.device_get(tree)
+    # device_get begins a transfer for every array, from a CPU too, which takes six times as long as reading it.
+    leaves, structure = jax.tree.flatten(tree)
+    return structure.unflatten([np.asarray(x) if isinstance(x.dtype, np.dtype) else x for x in leaves])
 
 
 def jit(agent: Agent) -> Agent:

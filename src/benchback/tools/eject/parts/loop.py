@@ -50,7 +50,7 @@ def train(config: Config, seed: int, resume: Path | None = None) -> Iterator[tup
     for iteration in range(done + 1, config.num_iterations + 1):
         state, batch = rollout(state)
         state, metrics = update(state, batch)
-        yield iteration, state, {name: float(x) for name, x in jax.device_get(metrics).items()}
+        yield iteration, state, {name: float(np.asarray(x)) for name, x in metrics.items()}
 
 
 def mean_return(metrics: dict[str, Any]) -> Any:

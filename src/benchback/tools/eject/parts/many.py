@@ -92,7 +92,7 @@ def train(config: Config, seed: int, resume: Path | None = None) -> Iterator[tup
     for iteration in range(done + 1, config.num_iterations + 1):
         state, batch = rollout(state)
         state, metrics = update(state, batch)
-        yield iteration, state, jax.device_get(metrics)
+        yield iteration, state, {name: np.asarray(x) for name, x in metrics.items()}
 
 
 def mean_return(metrics: dict[str, Any]) -> Any:
