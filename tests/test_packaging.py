@@ -194,7 +194,7 @@ def test_the_wheel_works_where_nothing_of_ours_is_installed(wheel: Path, tmp_pat
         return process.stdout
 
     where = subprocess.run(
-        [python, "-c", "import benchback; print(benchback.__file__)"], capture_output=True, text=True
+        [python, "-c", "import benchback; print(benchback.__file__)"], env=environment, capture_output=True, text=True
     )
     assert Path(where.stdout.strip()).is_relative_to(tmp_path)
     assert "train ALGORITHM" in benchback("--help")
