@@ -38,14 +38,15 @@ def _backward(axis: int, seen: Any, gradient: Float[Array, "B O"]) -> tuple[Floa
 product.defvjp(_forward, _backward)
 
 
-TRANSPOSED = 64
+MUCH_NARROWER = 4
+TRANSPOSED = 256
 """Up to so many columns the left factor is transposed by itself: XLA's library for products wants its rows last."""
 
 
 def over_rows(x: Float[Array, "B M"], y: Float[Array, "B N"]) -> Float[Array, "M N"]:
-    """x^T y, computed with the narrower factor on the left."""
+    """x^T y; where y is much narrower it is put on the left, and the result transposed."""
     keep = jax.lax.optimization_barrier
-    if y.shape[1] < x.shape[1]:
+    if MUCH_NARROWER * y.shape[1] <= x.shape[1]:
         return over_rows(y, x).T
     return keep((keep(x.T) if x.shape[1] <= TRANSPOSED else x.T) @ y)
 
