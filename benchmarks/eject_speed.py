@@ -40,7 +40,7 @@ from benchback.training.run import Run
 TURNS = """
 import gc, json, sys, time
 for line in sys.stdin:
-    # What both have imported is not walked through in every collection: a file imports all of gymnax, the tree does not.
+    # What is imported is left out of collections: a file imports all of gymnax, the tree does not.
     gc.collect()
     gc.freeze()
     total_s, cpu_s = [], []

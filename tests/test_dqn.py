@@ -443,7 +443,7 @@ def test_cartpole_reaches_195_within_100k_steps(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BACKENDS)
 def test_cartpole_is_solved(name: str) -> None:
-    """At some time: four of ten seeds forget it again with these hyper-parameters, here as in rejax (docs/learning.md)."""
+    """At some time: four of ten seeds forget it again, here as in rejax (docs/learning.md)."""
     run = cartpole(Config(), name)
     every = run.config.num_iterations // 10
     weights = (progress.export() for progress in train(run) if progress.iteration % every == 0)

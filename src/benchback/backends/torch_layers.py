@@ -1,5 +1,6 @@
 """Towers of PyTorch networks: multi-layer perceptrons, and convolutions before them."""
 
+from collections.abc import Sequence
 from math import prod
 from typing import ClassVar
 
@@ -17,8 +18,8 @@ class MLP(nn.Sequential):
 
     def __init__(
         self,
-        shape: tuple[int, ...],
-        hidden: tuple[int, ...],
+        shape: Sequence[int],
+        hidden: Sequence[int],
         outputs: int,
         head_scale: float,
         dtype: torch.dtype,

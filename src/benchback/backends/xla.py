@@ -46,7 +46,10 @@ def fetch(tree: Any) -> Any:
         return jax.device_get(tree)
     # device_get begins a transfer for every array, from a CPU too, which takes six times as long as reading it.
     leaves, structure = jax.tree.flatten(tree)
-    return structure.unflatten([np.asarray(x) if isinstance(x.dtype, np.dtype) else x for x in leaves])
+    try:
+        return structure.unflatten(map(np.asarray, leaves))
+    except TypeError:  # a key of random numbers stays one
+        return structure.unflatten([np.asarray(x) if isinstance(x.dtype, np.dtype) else x for x in leaves])
 
 
 def jit(agent: Agent) -> Agent:

@@ -6,6 +6,7 @@ JAX's arrays are immutable, so such a tensor must not be written to, and the env
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -28,11 +29,17 @@ def to_torch(env: Env) -> Env:
     first = jax.jit(env.reset)
 
     def reset(generator: torch.Generator) -> EnvState:
-        return served(first(_key(generator)))
+        high, low = _seed(generator)
+        return served(first(_key(high, low)))
+
+    # One program for the key and what is drawn from it: called by themselves its operations take 0.14 ms.
+    @partial(jax.jit, static_argnums=2)
+    def draw_in_jax(high: int, low: int, num_steps: int) -> Any:
+        noise = env.draw(_key(high, low), num_steps)
+        return jax.tree.map(lambda k, x: jax.random.key_data(x) if k else x, is_key, noise)
 
     def draw(generator: torch.Generator, num_steps: int) -> list[tuple[Any, np.int32]]:
-        noise = env.draw(_key(generator), num_steps)
-        raw = jax.tree.map(lambda k, x: jax.random.key_data(x) if k else x, is_key, noise)
+        raw = draw_in_jax(*_seed(generator), num_steps)
         # The whole array and an index for each step: the compiled step slices it faster than Python could.
         return [(raw, np.int32(t)) for t in range(num_steps)]
 
@@ -109,9 +116,13 @@ def _to_jax(tensor: Shaped[Tensor, "..."]) -> Any:
     return tensor.numpy() if tensor.device.type == "cpu" else jax.dlpack.from_dlpack(tensor)
 
 
-def _key(generator: torch.Generator) -> Any:
-    """A JAX key from the next 62 bits of the generator; the only synchronisation with the device, once per rollout."""
-    high, low = torch.randint(2**31, (2,), generator=generator, device=generator.device).tolist()
+def _seed(generator: torch.Generator) -> list[int]:
+    """Two times 31 bits of the generator; the only synchronisation with the device, once per rollout."""
+    return torch.randint(2**31, (2,), generator=generator, device=generator.device).tolist()
+
+
+def _key(high: int, low: int) -> Any:
+    """A JAX key from them."""
     return jax.random.fold_in(jax.random.key(high), low)
 
 

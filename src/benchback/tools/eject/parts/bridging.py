@@ -1,5 +1,6 @@
 """A gymnax environment served to torch: what `envs/bridge.py` does, for noise that is always random keys."""
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -7,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchback.envs.bridge import _key, _to_jax, _to_torch
+from benchback.envs.bridge import _key, _seed, _to_jax, _to_torch
 from benchback.envs.interface import Env, EnvState, Step
 from benchback.envs.torch import random
 
@@ -18,11 +19,17 @@ def to_torch(game: Env) -> Env:
     # In inference mode, as in a rollout: a compiled policy then gets only one kind of tensor.
     @torch.inference_mode()
     def reset(generator: torch.Generator) -> EnvState:
-        inner = jax.jit(game.reset)(_key(generator))
+        high, low = _seed(generator)
+        inner = jax.jit(game.reset)(_key(high, low))
         return EnvState(inner, _to_torch(inner.obs), None, None)
 
+    @partial(jax.jit, static_argnums=2)
+    def draw_in_jax(high: int, low: int, num_steps: int) -> Any:
+        key = _key(high, low)
+        return jax.random.key_data(game.draw(key, num_steps))
+
     def draw(generator: torch.Generator, num_steps: int) -> list[tuple[Any, np.int32]]:
-        raw = jax.random.key_data(game.draw(_key(generator), num_steps))
+        raw = draw_in_jax(*_seed(generator), num_steps)
         # The whole array and an index for each step: the compiled step slices it faster than Python could.
         return [(raw, np.int32(t)) for t in range(num_steps)]
 

@@ -72,8 +72,7 @@ def rollout_steps(env: Env, policy_step: Callable[..., Any], wrap: Any) -> Calla
 
     def steps(model: Any, env_state: EnvState, noise: tuple[Any, Any], *rest: Any) -> tuple[EnvState, Any]:
         outcomes = []
-        # Inference mode saves a fifth of the time of small operations. Its tensors cannot be used with autograd later:
-        # torch.stack, outside, copies them to ordinary ones.
+        # Inference mode saves a fifth of the time; autograd refuses its tensors, so torch.stack, outside, copies them.
         with torch.inference_mode():
             for env_row, policy_row in zip(*noise, strict=True):
                 obs = env_state.obs
@@ -93,8 +92,7 @@ def remembering_steps(
     def steps(model: Any, before: Any, noise: tuple[Any, Any], *rest: Any) -> tuple[Any, Any]:
         env_state, memory = before
         outcomes = []
-        # Inference mode saves a fifth of the time of small operations. Its tensors cannot be used with autograd later:
-        # torch.stack, outside, copies them to ordinary ones.
+        # Inference mode saves a fifth of the time; autograd refuses its tensors, so torch.stack, outside, copies them.
         with torch.inference_mode():
             for env_row, policy_row in zip(*noise, strict=True):
                 obs = env_state.obs
