@@ -5,10 +5,10 @@
 
 As in a relay of `benchback run`, exactly one process runs at a time, the order within a round alternates, the first
 call of a turn, with cold caches, is not counted, and neither is time in which a process waited for a processor that
-others had. A call is one iteration with its metrics fetched; a turn's time is the median of its calls. A relay, with
-two fresh processes, gives one ratio: the median of its rounds. The interval is that of the paired t over relays. The
-workload is the one of the file as it is ejected, with --demo that of `make demo`, whose iterations are so short that
-what Python does around a program shows.
+others had. A call is one iteration with its metrics read as numbers; a turn's time is the median of its calls. A relay,
+with two fresh processes, gives one ratio: the median of its rounds. The interval is that of the paired t over relays.
+The workload is the one of the file as it is ejected, with --demo that of `make demo`, whose iterations are so short
+that what Python does around a program shows.
 
 Every relay is kept in the store, a line of JSON with all its turns: run again, it makes only the relays that are
 missing, and with --minutes begins none that would not end in time. Relays of a file that is no longer what `eject`
@@ -53,6 +53,7 @@ for line in sys.stdin:
 """
 TREE = """
 import json, sys
+import numpy as np
 from benchback.agent import start
 from benchback.training import advance
 from benchback.training.run import Run, build
@@ -64,7 +65,7 @@ state = start(agent, run.seed)
 def step():
     global state
     state, metrics = advance(agent, state)
-    backend.fetch(metrics)
+    {name: float(READ) for name, x in metrics.items()}
 """
 EJECTED = """
 import sys
@@ -76,6 +77,8 @@ iterations = ejected.train(ejected.Config(), 0)
 def step():
     next(iterations)
 """
+READ = {"jax": "np.asarray(x)", "torch": "x"}
+"""Family -> how a file reads a metric; Backend.fetch, which knows GPUs and nested tuples, takes 1 to 9 us longer."""
 DEMO = {"num_envs": 16, "num_steps": 64, "num_epochs": 4, "num_minibatches": 4}
 """Fields of PPO in `make demo`, where they are not the defaults."""
 LEARNING: dict[str, dict[str, Any]] = {
@@ -156,7 +159,8 @@ Seconds = list[list[float]]
 def relay(pair: Pair, folder: Path, number: int, rounds: int) -> Seconds:
     """Turns of two fresh processes."""
     (folder / "ejected.py").write_text(pair.text)
-    sides = [Side(EJECTED, str(folder), folder), Side(TREE, json.dumps(pair.run.to_dict()), folder)]
+    tree = TREE.replace("READ", READ[registry.BACKENDS[pair.backend].family])
+    sides = [Side(EJECTED, str(folder), folder), Side(tree, json.dumps(pair.run.to_dict()), folder)]
     seconds: Seconds = [[], []]
     try:
         # Who starts first alternates, too. The first turn compiles, and the second says how long a call takes.

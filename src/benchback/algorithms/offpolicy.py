@@ -62,7 +62,8 @@ def to_experience(batch: Transition, config: Any) -> Experience:
     """The rollout as rows of replay, oldest first; `truncation` selects whether a time limit counts as terminal."""
     terminated = batch.terminated if config.truncation == "bootstrap" else batch.done
     rows = Experience(batch.obs, batch.action, batch.reward, batch.final_obs, terminated)
-    return Experience(*(x.reshape(config.batch_size, *x.shape[2:]) for x in rows))
+    size = config.batch_size
+    return Experience(*(x.reshape(size, *x.shape[2:]) for x in rows))
 
 
 def repeated_rows(rows: Experience, config: Any) -> Experience:

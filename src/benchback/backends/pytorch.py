@@ -212,12 +212,14 @@ def _compiling(names: set[str], finish: Wrap, **options: Any) -> Wrap:
     logging.getLogger("torch._inductor.ir").setLevel(logging.ERROR)
     # Allows one program to contain the loss, its gradient and the optimiser.
     torch._dynamo.config.trace_autograd_ops = True
+    # Other shapes are another program. Given to torch.compile, dynamic=False is set and reset in every call, for 8 us.
+    torch._dynamo.config.automatic_dynamic_shapes = False
 
     def wrap(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         if name not in names:
             return function
         # fullgraph: code that cannot be compiled must fail instead of silently falling back to eager.
-        return finish(name, torch.compile(function, fullgraph=True, dynamic=False, **options))
+        return finish(name, torch.compile(function, fullgraph=True, **options))
 
     return wrap
 
