@@ -34,7 +34,7 @@ def to_torch(env: Env) -> Env:
 
     # One program for the key and what is drawn from it: called by themselves its operations take 0.14 ms.
     @partial(jax.jit, static_argnums=2)
-    def draw_in_jax(high: int, low: int, num_steps: int) -> Any:
+    def draw_in_jax(high: Any, low: Any, num_steps: int) -> Any:
         noise = env.draw(_key(high, low), num_steps)
         return jax.tree.map(lambda k, x: jax.random.key_data(x) if k else x, is_key, noise)
 
@@ -121,7 +121,7 @@ def _seed(generator: torch.Generator) -> list[int]:
     return torch.randint(2**31, (2,), generator=generator, device=generator.device).tolist()
 
 
-def _key(high: int, low: int) -> Any:
+def _key(high: Any, low: Any) -> Any:
     """A JAX key from them."""
     return jax.random.fold_in(jax.random.key(high), low)
 

@@ -24,7 +24,7 @@ def to_torch(game: Env) -> Env:
         return EnvState(inner, _to_torch(inner.obs), None, None)
 
     @partial(jax.jit, static_argnums=2)
-    def draw_in_jax(high: int, low: int, num_steps: int) -> Any:
+    def draw_in_jax(high: Any, low: Any, num_steps: int) -> Any:
         key = _key(high, low)
         return jax.random.key_data(game.draw(key, num_steps))
 
