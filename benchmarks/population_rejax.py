@@ -18,9 +18,9 @@ def learner(work: SimpleNamespace) -> Any:
     """rejax's algorithm with the sizes of the work."""
     if work.algorithm == "ppo":
         import rejax  # pyright: ignore[reportMissingImports]
-        from rejax_ppo import arguments  # pyright: ignore[reportMissingImports]
+        from rejax_ppo import arguments, made_env  # pyright: ignore[reportMissingImports]
 
-        return rejax.PPO.create(**arguments(work))
+        return rejax.PPO.create(**arguments(work), **made_env(work.env))
     from rejax_off_policy import made  # pyright: ignore[reportMissingImports]
 
     return made(work)
