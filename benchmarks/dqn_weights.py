@@ -2,10 +2,10 @@
 
     python benchmarks/dqn_weights.py [--weights 1.4142 3 5 lecun] [--anneal] [--replay-capacity 50000]
 
-A number is the scale of orthogonal hidden weights; the default is sqrt 2. Prints, from the returns of training episodes
-(epsilon is 0.05 in the second half), the mean over the training, that of the last 50,000 steps with its worst seed, the
-steps after which the median seed first had a mean of 440 or more over 10,000 steps, and the worst such mean after that.
-About a minute each on a core.
+A number is the scale of orthogonal hidden weights; LeCun normal ones are the default of `benchback train`. Prints, from
+the returns of training episodes (epsilon is 0.05 in the second half), the mean over the training, that of the last
+50,000 steps with its worst seed, the steps after which the median seed first had a mean of 440 or more over 10,000
+steps, and the worst such mean after that. About a minute each on a core.
 """
 
 import argparse
@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from saturation import lecun
 
 from benchback.algorithms.dqn import purejax
 from benchback.cli.arguments import limit_threads
@@ -27,14 +26,14 @@ from benchback.training.run import Run
 SEEDS, BUCKET_STEPS, LEARNT = 10, 10_000, 440
 LAST = 5
 """Buckets at the end of training."""
-orthogonal = purejax.init_mlp
+default = purejax.init_mlp
 
 
 def initial(weights: str) -> Callable[..., Any]:
     """What replaces `init_mlp`."""
     if weights == "lecun":
-        return lambda key, sizes, head_scale, dtype: lecun(key, sizes, head_scale, dtype, 1.0)
-    return lambda key, sizes, head_scale, dtype: orthogonal(key, sizes, head_scale, dtype, float(weights))
+        return default
+    return lambda key, sizes, head_scale, dtype, lecun: default(key, sizes, head_scale, dtype, float(weights))
 
 
 def returns(fields: dict[str, Any]) -> np.ndarray:

@@ -42,7 +42,7 @@ def rows(backend: str, dtype: str) -> list[Row]:
 LOW = ["L0", "L1", "L2"]
 STATE = {"weight", "mean", "variance", "count", "names"}
 EXPECTED = {
-    "L0": {"greedy", "final_obs", "initial_kernel", "initial_bias", "initial_target"},
+    "L0": {"greedy", "final_obs", "initial_spread", "initial_bias", "initial_target"},
     "L1": {f"metric/{name}" for name in LOSS} | STATE | {"gradient", "dtype"},
     "L2": {f"metric/{name}" for name in LOSS} | STATE,
     "L3": {f"metric/{name}" for name in LOSS | {"epsilon"}}
@@ -348,6 +348,22 @@ def _mean(backend: str, case: cases.Case) -> np.ndarray:
     with jax.disable_jit():
         state, _ = agent.learn(start(agent, 0, case.weights), subject.place_all(case.minibatch))
     return agent.export(state)["adam/mean/critic/0/kernel"]
+
+
+def orthogonal_layers(right: Any) -> Any:
+    """Initial weights as PPO has them."""
+    return lambda *arguments, **_: right(*arguments)
+
+
+@pytest.mark.parametrize("backend", FAMILIES)
+def test_orthogonal_weights_are_caught(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert caught_without_mistake(backend, "L0") == set()
+    module = import_module(f"benchback.algorithms.dqn.{backend}")
+    if backend == "pytorch":
+        monkeypatch.setattr(module.LecunMLP, "lecun", False)
+    else:
+        monkeypatch.setattr(module, "init_mlp", orthogonal_layers(module.init_mlp))
+    assert caught(backend, "L0") == {"initial_spread"}
 
 
 def tanh_layers(right: Any) -> Any:

@@ -94,6 +94,7 @@ CONVOLUTION = {"framework": eqx.nn.Conv2d, "reordered": ReorderedConv2d}
 class MLP(eqx.Module):
     """MLP with orthogonal weights, zero biases and a linear output layer of its own scale; flattens one observation."""
 
+    lecun: ClassVar[bool] = False
     layers: list[eqx.nn.Linear]
     activation: str = eqx.field(static=True)
 
@@ -114,7 +115,11 @@ class MLP(eqx.Module):
         keys = jax.random.split(key, len(scales))
         self.activation = activation
         self.layers = [
-            orthogonal(LINEAR[gradients](fan_in, fan_out, dtype=dtype, key=layer_key), scale, layer_key)
+            with_weights(
+                LINEAR[gradients](fan_in, fan_out, dtype=dtype, key=layer_key),
+                jax.nn.initializers.lecun_normal() if self.lecun else jax.nn.initializers.orthogonal(scale),
+                layer_key,
+            )
             for fan_in, fan_out, scale, layer_key in zip(sizes[:-1], sizes[1:], scales, keys, strict=True)
         ]
 
@@ -123,6 +128,12 @@ class MLP(eqx.Module):
         for layer in self.layers[:-1]:
             x = getattr(jax.nn, self.activation)(layer(x))
         return self.layers[-1](x)
+
+
+class LecunMLP(MLP):
+    """MLP with LeCun normal weights and zero biases; flattens one observation."""
+
+    lecun = True
 
 
 class CNN(eqx.Module):
@@ -275,8 +286,13 @@ NETWORKS = Networks(
 
 
 def orthogonal(linear: eqx.nn.Linear, scale: float, key: Key[Array, ""]) -> eqx.nn.Linear:
-    """The layer with zero biases and orthogonal weights, drawn as [in, out] as elsewhere; Equinox stores [out, in]."""
-    weight = jax.nn.initializers.orthogonal(scale)(key, linear.weight.shape[::-1], linear.weight.dtype).T
+    """The layer with zero biases and orthogonal weights."""
+    return with_weights(linear, jax.nn.initializers.orthogonal(scale), key)
+
+
+def with_weights(linear: eqx.nn.Linear, draw: Callable[..., Array], key: Key[Array, ""]) -> eqx.nn.Linear:
+    """The layer with zero biases and new weights, drawn as [in, out] as elsewhere; Equinox stores [out, in]."""
+    weight = draw(key, linear.weight.shape[::-1], linear.weight.dtype).T
     return eqx.tree_at(lambda m: (m.weight, m.bias), linear, (weight, jnp.zeros(linear.out_features, weight.dtype)))
 
 

@@ -44,6 +44,8 @@ CONVOLUTION = {"framework": hk.Conv2D, "reordered": ReorderedConv2D}
 class MLP(hk.Module):
     """MLP with orthogonal weights, zero biases and a linear output layer of its own scale; flattens observations."""
 
+    lecun: ClassVar[bool] = False
+
     def __init__(
         self,
         hidden: tuple[int, ...],
@@ -65,10 +67,18 @@ class MLP(hk.Module):
         # Haiku creates parameters in the type of the input.
         x = x.reshape(len(x), -1).astype(self.dtype)
         for i, width in enumerate(self.hidden):
-            hidden_init = hk.initializers.Orthogonal(self.hidden_scale)
-            x = self.activate(self.linear(width, w_init=hidden_init, name=f"layer_{i}")(x))
-        head_init = hk.initializers.Orthogonal(self.head_scale)
-        return self.linear(self.outputs, w_init=head_init, name=f"layer_{len(self.hidden)}")(x)
+            x = self.activate(self.linear(width, w_init=self.init(self.hidden_scale), name=f"layer_{i}")(x))
+        return self.linear(self.outputs, w_init=self.init(self.head_scale), name=f"layer_{len(self.hidden)}")(x)
+
+    def init(self, scale: float) -> hk.initializers.Initializer:
+        lecun_normal = hk.initializers.VarianceScaling(1.0, "fan_in", "truncated_normal")
+        return lecun_normal if self.lecun else hk.initializers.Orthogonal(scale)
+
+
+class LecunMLP(MLP):
+    """MLP with LeCun normal weights and zero biases; flattens observations."""
+
+    lecun = True
 
 
 class CNN(MLP):

@@ -27,6 +27,7 @@ class MLP(nn.Module):
     activation: str = "tanh"
     gradients: Gradients = "framework"
     hidden_scale: float = 2**0.5
+    lecun: ClassVar[bool] = False
 
     @nn.compact
     def __call__(self, x: Shaped[Array, "B *I"]) -> Float[Array, "B O"]:
@@ -38,12 +39,18 @@ class MLP(nn.Module):
     def dense(self, width: int, scale: float, index: int) -> nn.Dense:
         return nn.Dense(
             width,
-            kernel_init=nn.initializers.orthogonal(scale),
+            kernel_init=nn.initializers.lecun_normal() if self.lecun else nn.initializers.orthogonal(scale),
             dtype=self.dtype,
             param_dtype=self.dtype,
             dot_general=DOT_GENERAL[self.gradients],
             name=str(index),
         )
+
+
+class LecunMLP(MLP):
+    """MLP with LeCun normal weights and zero biases; flattens observations."""
+
+    lecun = True
 
 
 class CNN(MLP):

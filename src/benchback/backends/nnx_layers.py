@@ -15,6 +15,8 @@ from benchback.plugins.towers import MINATAR, NATURE, Tower
 class MLP(nnx.Module):
     """MLP with orthogonal weights, zero biases and a linear output layer of its own scale; flattens observations."""
 
+    lecun: ClassVar[bool] = False
+
     def __init__(
         self,
         shape: tuple[int, ...],
@@ -35,7 +37,7 @@ class MLP(nnx.Module):
             nnx.Linear(
                 fan_in,
                 width,
-                kernel_init=nnx.initializers.orthogonal(scale),
+                kernel_init=nnx.initializers.lecun_normal() if self.lecun else nnx.initializers.orthogonal(scale),
                 dtype=dtype,
                 param_dtype=dtype,
                 dot_general=DOT_GENERAL[gradients],
@@ -50,6 +52,12 @@ class MLP(nnx.Module):
         for layer in hidden:
             x = getattr(nnx, self.activation)(layer(x))
         return head(x)
+
+
+class LecunMLP(MLP):
+    """MLP with LeCun normal weights and zero biases; flattens observations."""
+
+    lecun = True
 
 
 class CNN(nnx.Module):

@@ -30,14 +30,16 @@ def init_mlp(
     head_scale: float,
     dtype: jnp.dtype,
     hidden_scale: float = 2**0.5,
+    lecun: bool = False,
 ) -> Layers:
-    """Orthogonal weights and zero biases for layers of `sizes`; the output layer has its own scale."""
+    """Zero biases and LeCun normal or orthogonal weights for layers of `sizes`; the output layer has its own scale."""
     scales = [hidden_scale] * (len(sizes) - 2) + [head_scale]
     shapes = pairwise(sizes)
     layer_keys = jax.random.split(key, len(scales))
+    named = jax.nn.initializers
     return [
         {
-            "kernel": jax.nn.initializers.orthogonal(scale)(layer_key, shape, dtype),
+            "kernel": (named.lecun_normal() if lecun else named.orthogonal(scale))(layer_key, shape, dtype),
             "bias": jnp.zeros(shape[1], dtype),
         }
         for layer_key, shape, scale in zip(layer_keys, shapes, scales, strict=True)

@@ -16,6 +16,8 @@ ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU}
 class MLP(nn.Sequential):
     """MLP with orthogonal weights, zero biases and a linear output layer of its own scale; flattens observations."""
 
+    lecun: ClassVar[bool] = False
+
     def __init__(
         self,
         shape: Sequence[int],
@@ -30,12 +32,19 @@ class MLP(nn.Sequential):
         super().__init__()
         self.dtype, inputs = dtype, prod(shape)
         for width in hidden:
-            self.extend([dense(inputs, width, hidden_scale, dtype, generator), ACTIVATIONS[activation]()])
+            layer = dense(inputs, width, hidden_scale, dtype, generator, self.lecun)
+            self.extend([layer, ACTIVATIONS[activation]()])
             inputs = width
-        self.append(dense(inputs, outputs, head_scale, dtype, generator))
+        self.append(dense(inputs, outputs, head_scale, dtype, generator, self.lecun))
 
     def forward(self, x: Shaped[Tensor, "B *I"]) -> Float[Tensor, "B O"]:
         return super().forward(x.reshape(x.shape[0], -1).to(self.dtype))
+
+
+class LecunMLP(MLP):
+    """MLP with LeCun normal weights and zero biases; flattens observations."""
+
+    lecun = True
 
 
 class CNN(nn.Sequential):
@@ -94,10 +103,17 @@ def convolution(
     return layer
 
 
-def dense(inputs: int, outputs: int, scale: float, dtype: torch.dtype, generator: torch.Generator) -> nn.Linear:
-    """A layer with orthogonal weights and zero biases."""
+def dense(
+    inputs: int, outputs: int, scale: float, dtype: torch.dtype, generator: torch.Generator, lecun: bool = False
+) -> nn.Linear:
+    """A layer with new weights and zero biases."""
     # Created on the meta device first: torch's default initialisation would draw from the global generator.
     layer = nn.Linear(inputs, outputs, dtype=dtype, device="meta").to_empty(device=generator.device)
-    nn.init.orthogonal_(layer.weight, scale, generator=generator)
+    if lecun:
+        # Of variance 1 / inputs and cut at two standard deviations, which reduces these: JAX's LeCun normal weights.
+        std = inputs**-0.5 / 0.87962566
+        nn.init.trunc_normal_(layer.weight, 0.0, std, -2 * std, 2 * std, generator=generator)
+    else:
+        nn.init.orthogonal_(layer.weight, scale, generator=generator)
     nn.init.zeros_(layer.bias)
     return layer

@@ -1,6 +1,6 @@
 """Deviations between two results; NaN or infinite if an array is missing, has another shape or contains NaN."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,19 @@ def off_orthogonal(kernel: np.ndarray) -> float:
     """Deviation of the Gram matrix of the kernel's shorter side from the identity."""
     gram = kernel @ kernel.T if kernel.shape[0] < kernel.shape[1] else kernel.T @ kernel
     return absolute(gram, np.eye(len(gram)))
+
+
+CUT = 2 / 0.87962566
+"""Largest size of a LeCun normal weight times the root of its layer's inputs."""
+
+
+def off_lecun_normal(kernels: Sequence[np.ndarray]) -> float:
+    """How far the standard deviation of all weights, times the root of their layer's inputs, is from 1.
+
+    Infinity if one is beyond the cut at two standard deviations.
+    """
+    scaled = np.concatenate([(x * len(x) ** 0.5).ravel() for x in kernels])
+    return abs(float(scaled.std()) - 1) if np.abs(scaled).max() < CUT * (1 + 1e-6) else np.inf
 
 
 def of_metrics(found: Mapping[str, Any], expected: Mapping[str, Any]) -> Iterator[Deviation]:

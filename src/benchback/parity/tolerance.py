@@ -8,6 +8,8 @@ Deviations of arrays a (actual) from b (expected):
 - `gradient` (recovered from Adam's first mean), `mean`, `variance` (Adam's moments): max |a - b| relative to
   the largest |b| of the same tower, actor or critic;
 - `metric`, `episode`, `value`, `final_value`, `log_prob`, `real_action`: max |a - b| / max(1, |b|);
+- `initial_spread`: deviation of the standard deviation of LeCun normal weights, of which there are a few hundred, from
+  what it is of infinitely many;
 - `initial_kernel`: deviation of its columns, scale divided out, from orthonormal; `initial_bias`,
   `initial_log_std` and `final_obs`: max |a - b|;
 - `memory` (of a recurrent network, between -1 and 1): max |a - b|;
@@ -28,6 +30,7 @@ EXACT = {
     "initial_log_std": 0.0,
     "initial_target": 0.0,
     "memory": 0.0,
+    "initial_spread": 0.15,
 }
 FORWARD32 = {"value": 3e-6, "final_value": 3e-6, "log_prob": 2e-6, "initial_kernel": 6e-6}
 FORWARD64 = {"value": 3e-15, "final_value": 3e-15, "log_prob": 2e-15, "initial_kernel": 1e-14}

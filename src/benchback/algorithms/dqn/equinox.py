@@ -33,7 +33,7 @@ from benchback.algorithms.dqn.loss import (
 from benchback.algorithms.episodes import episode_metrics
 from benchback.algorithms.offpolicy import Transition, nan_metrics, to_experience, to_transition
 from benchback.backends import xla
-from benchback.backends.equinox import CNN, LAYOUT, MLP, NatureCNN
+from benchback.backends.equinox import CNN, LAYOUT, LecunMLP, NatureCNN
 from benchback.backends.kernel_gradients import Gradients
 from benchback.envs.interface import Env, EnvState
 from benchback.math import jax as math
@@ -44,7 +44,7 @@ class QNetwork(eqx.Module):
     """Q-network: the value of each action; called on one sample."""
 
     critic: Any
-    tower: ClassVar[Any] = MLP
+    tower: ClassVar[Any] = LecunMLP
 
     def __init__(
         self,

@@ -34,7 +34,7 @@ from benchback.algorithms.dqn.loss import (
 from benchback.algorithms.episodes import episode_metrics
 from benchback.algorithms.offpolicy import Transition, nan_metrics, to_experience, to_transition
 from benchback.backends import xla
-from benchback.backends.haiku import CNN, LAYOUT, MLP, NatureCNN
+from benchback.backends.haiku import CNN, LAYOUT, LecunMLP, NatureCNN
 from benchback.backends.kernel_gradients import Gradients
 from benchback.envs.interface import Env, EnvState
 from benchback.math import jax as math
@@ -46,7 +46,7 @@ def q_network(
     num_actions: int,
     dtype: jnp.dtype,
     gradients: Gradients,
-    tower: Any = MLP,
+    tower: Any = LecunMLP,
 ) -> hk.Transformed:
     """Q-network: the value of each action."""
 

@@ -34,7 +34,7 @@ from benchback.algorithms.episodes import episode_metrics
 from benchback.algorithms.offpolicy import Transition, nan_metrics, to_experience, to_transition
 from benchback.backends import xla
 from benchback.backends.kernel_gradients import Gradients
-from benchback.backends.linen import CNN, LAYOUT, MLP, NatureCNN
+from benchback.backends.linen import CNN, LAYOUT, LecunMLP, NatureCNN
 from benchback.envs.interface import Env, EnvState
 from benchback.math import jax as math
 from benchback.plugins import Networks
@@ -47,7 +47,7 @@ class QNetwork(nn.Module):
     num_actions: int
     dtype: jnp.dtype
     gradients: Gradients
-    tower: ClassVar[Any] = MLP
+    tower: ClassVar[Any] = LecunMLP
 
     def setup(self) -> None:
         self.critic = self.tower(self.hidden, self.num_actions, 1.0, self.dtype, "relu", self.gradients)

@@ -34,7 +34,8 @@ from benchback.algorithms.episodes import episode_metrics
 from benchback.algorithms.offpolicy import Transition, nan_metrics, to_experience, to_transition
 from benchback.backends import xla
 from benchback.backends.kernel_gradients import Gradients
-from benchback.backends.nnx import CNN, MLP, NatureCNN, agent
+from benchback.backends.nnx import CNN, NatureCNN, agent
+from benchback.backends.nnx_layers import LecunMLP
 from benchback.envs.interface import Env
 from benchback.math import jax as math
 from benchback.plugins import Networks
@@ -43,7 +44,7 @@ from benchback.plugins import Networks
 class QNetwork(nnx.Module):
     """Q-network: the value of each action."""
 
-    tower: ClassVar[Any] = MLP
+    tower: ClassVar[Any] = LecunMLP
 
     def __init__(
         self,

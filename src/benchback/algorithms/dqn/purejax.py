@@ -59,7 +59,7 @@ def init_q_network(
     num_actions: int,
     dtype: jnp.dtype,
 ) -> QNetwork:
-    return QNetwork(critic=init_mlp(key, (prod(observation_shape), *hidden, num_actions), 1.0, dtype))
+    return QNetwork(critic=init_mlp(key, (prod(observation_shape), *hidden, num_actions), 1.0, dtype, lecun=True))
 
 
 def q_values_of_images(

@@ -33,7 +33,8 @@ from benchback.algorithms.dqn.loss import (
 from benchback.algorithms.episodes import episode_metrics
 from benchback.algorithms.offpolicy import Transition, nan_metrics, to_experience
 from benchback.backends import pytorch, torch_state
-from benchback.backends.pytorch import CNN, MLP, NatureCNN, Wrap
+from benchback.backends.pytorch import CNN, NatureCNN, Wrap
+from benchback.backends.torch_layers import LecunMLP
 from benchback.envs.interface import Env, EnvState
 from benchback.math import torch as math
 from benchback.plugins import Networks
@@ -42,7 +43,7 @@ from benchback.plugins import Networks
 class QNetwork(nn.Module):
     """Q-network: the value of each action."""
 
-    tower: ClassVar[Any] = MLP
+    tower: ClassVar[Any] = LecunMLP
 
     def __init__(
         self,

@@ -38,7 +38,7 @@ def forward(subject: Subject) -> Iterator[Deviation]:
     yield from worst([("greedy", deviation.mismatch(action, oracle.greedy(weights, obs))), ("greedy", taken)])
     led_to = environment.successor(np, batch.obs.astype(float), batch.action)
     yield "final_obs", deviation.absolute(batch.final_obs, led_to)
-    yield from initial_weights(agent.export(start(agent, SEED)))
+    yield from initial_weights(agent.export(start(agent, SEED)), subject.network)
 
 
 def _chosen(subject: Subject, config: Config) -> Config:
@@ -52,13 +52,19 @@ def _greedy(subject: Subject) -> Config:
     return replace(_chosen(subject, cases.GREEDY), epsilons=(0.0,) * len(knots))
 
 
-def initial_weights(weights: Weights) -> Iterator[Deviation]:
-    """Kernels are orthogonal with scale sqrt 2, 1 for the output layer; biases are zero; targets equal."""
+def initial_weights(weights: Weights, network: str) -> Iterator[Deviation]:
+    """Kernels of MLPs are LeCun normal, of others orthogonal with scale sqrt 2, 1 for the output layer.
+
+    Biases are zero; targets equal.
+    """
     found = []
     for name, x in parameters(weights).items():
         found.append(("initial_target", deviation.mismatch(weights.get(f"target/{name}", np.nan), x)))
         if name.endswith("bias"):
             found.append(("initial_bias", deviation.absolute(x, np.zeros_like(x))))
+    if network == "mlp":
+        kernels = [x for name, x in parameters(weights).items() if name.endswith("kernel")]
+        return worst([*found, ("initial_spread", deviation.off_lecun_normal(kernels))])
     kernels = unscaled_kernels(parameters(weights), {"critic": 1.0})
     return worst([*found, *(("initial_kernel", deviation.off_orthogonal(x)) for x in kernels)])
 

@@ -49,7 +49,7 @@ def _without_class_variables(node: Any) -> Any:
         for x in node.body
         if isinstance(x, ast.AnnAssign)
         and isinstance(x.target, ast.Name)
-        and isinstance(x.value, ast.Name)
+        and isinstance(x.value, ast.Name | ast.Constant)
         and ast.unparse(x.annotation).startswith("ClassVar")
     }
     node.body = [x for x in node.body if not (isinstance(x, ast.AnnAssign) and ast.unparse(x.target) in named)]
@@ -70,7 +70,7 @@ def _summarised(node: Any) -> Any:
 class _OfClass(ast.NodeTransformer):
     """Puts what a class variable names in the place of `self.variable`."""
 
-    def __init__(self, named: dict[str, ast.Name]):
+    def __init__(self, named: dict[str, ast.Name | ast.Constant]):
         self.named = named
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
