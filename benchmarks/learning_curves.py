@@ -237,7 +237,7 @@ def keep(task: str, side: str, seed: int, curve: Curve) -> None:
     FOLDER.mkdir(exist_ok=True)
     new = not TABLE.exists()
     with TABLE.open("a", newline="") as file:
-        writer = csv.writer(file)
+        writer = csv.writer(file, lineterminator="\n")
         if new:
             writer.writerow(COLUMNS)
         writer.writerows((task, side, seed, env_steps, round(x, 2)) for env_steps, x in curve)
@@ -317,7 +317,8 @@ def draw(rows: list[Row], name: str) -> None:
             for n, x, a, b in zip(steps, found.estimate, found.low, found.high, strict=True)
         ]
     base = alt.Chart(alt.Data(values=points)).encode(
-        x=alt.X("steps:Q", title="environment steps"), color=alt.Color("side:N", title="side (seeds)")
+        x=alt.X("steps:Q", title="environment steps"),
+        color=alt.Color("side:N", title="side (seeds)", legend=alt.Legend(symbolOpacity=1)),
     )
     area = base.mark_area(opacity=0.15).encode(y=alt.Y("low:Q", title="greedy return"), y2="high:Q")
     chart = area + base.mark_line().encode(y="return:Q")
