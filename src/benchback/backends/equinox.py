@@ -115,12 +115,12 @@ class MLP(eqx.Module):
         keys = jax.random.split(key, len(scales))
         self.activation = activation
         self.layers = [
-            with_weights(
-                LINEAR[gradients](fan_in, fan_out, dtype=dtype, key=layer_key),
+            redrawn(
+                LINEAR[gradients](fan_in, fan_out, dtype=dtype, key=k),
                 jax.nn.initializers.lecun_normal() if self.lecun else jax.nn.initializers.orthogonal(scale),
-                layer_key,
+                k,
             )
-            for fan_in, fan_out, scale, layer_key in zip(sizes[:-1], sizes[1:], scales, keys, strict=True)
+            for fan_in, fan_out, scale, k in zip(sizes[:-1], sizes[1:], scales, keys, strict=True)
         ]
 
     def __call__(self, x: Shaped[Array, "*I"]) -> Float[Array, "O"]:
@@ -287,10 +287,10 @@ NETWORKS = Networks(
 
 def orthogonal(linear: eqx.nn.Linear, scale: float, key: Key[Array, ""]) -> eqx.nn.Linear:
     """The layer with zero biases and orthogonal weights."""
-    return with_weights(linear, jax.nn.initializers.orthogonal(scale), key)
+    return redrawn(linear, jax.nn.initializers.orthogonal(scale), key)
 
 
-def with_weights(linear: eqx.nn.Linear, draw: Callable[..., Array], key: Key[Array, ""]) -> eqx.nn.Linear:
+def redrawn(linear: eqx.nn.Linear, draw: Callable[..., Array], key: Key[Array, ""]) -> eqx.nn.Linear:
     """The layer with zero biases and new weights, drawn as [in, out] as elsewhere; Equinox stores [out, in]."""
     weight = draw(key, linear.weight.shape[::-1], linear.weight.dtype).T
     return eqx.tree_at(lambda m: (m.weight, m.bias), linear, (weight, jnp.zeros(linear.out_features, weight.dtype)))

@@ -34,7 +34,7 @@ from benchback.backends.torch_layers import CNN, MLP, NatureCNN
 from benchback.backends.torch_layers import dense as dense
 from benchback.backends.torch_memory import keep_freed_memory
 from benchback.backends.torch_script import TRACES, traced
-from benchback.backends.torch_state import copy, refill
+from benchback.backends.torch_state import copy, refill, to_numpy
 from benchback.backends.torch_state import leaves as tensors_of
 from benchback.envs.interface import Env, EnvState
 from benchback.errors import InputError
@@ -360,20 +360,11 @@ def mark(tree: Any) -> Callable[[], None] | None:
 def fetch(tree: Any) -> Any:
     """`tree` as NumPy arrays, in one transfer from a device."""
     if not torch.cuda.is_available():
-        return _to_numpy(tree)
+        return to_numpy(tree)
     leaves = tensors_of(tree)
     flat = torch.cat([x.reshape(-1).to(torch.float64) for x in leaves]).cpu()
     pieces = flat.split([x.numel() for x in leaves])
     return refill(tree, (copy(p.reshape(x.shape).to(x.dtype)) for p, x in zip(pieces, leaves, strict=True)))
-
-
-def _to_numpy(tree: Any) -> Any:
-    if isinstance(tree, Tensor):
-        return tree.numpy().copy()
-    if isinstance(tree, dict):
-        return {name: _to_numpy(part) for name, part in tree.items()}
-    parts = map(_to_numpy, tree)
-    return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
 
 
 def compiles() -> int:

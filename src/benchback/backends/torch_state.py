@@ -194,6 +194,16 @@ def refill(tree: Any, tensors: Iterator[Any]) -> Any:
     return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
 
 
+def to_numpy(tree: Any) -> Any:
+    """`tree` with its tensors, which are on the CPU, copied to NumPy arrays."""
+    if isinstance(tree, Tensor):
+        return tree.numpy().copy()
+    if isinstance(tree, dict):
+        return {name: to_numpy(part) for name, part in tree.items()}
+    parts = map(to_numpy, tree)
+    return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
+
+
 def copy(x: Tensor) -> np.ndarray:
     """The tensor copied to a NumPy array."""
     return x.cpu().numpy().copy()
