@@ -299,14 +299,15 @@ for _ in ejected.train(ejected.Config(), 3):
 
 
 def optimised_programs(code: str, argument: str, folder: Path) -> list[Counter[str]]:
-    """Instructions, by kind, of every program of some size that a process compiles; the smallest first."""
+    """Instructions, by kind, of every program of some size that a process compiles, ordered by what they compute."""
     folder.mkdir()
     flags = f"{os.environ['XLA_FLAGS']} --xla_dump_to={folder} --xla_dump_hlo_as_text"
     variables = os.environ | {"XLA_FLAGS": flags, "JAX_COMPILATION_CACHE_DIR": ""}
     subprocess.run([sys.executable, "-c", code, argument], check=True, env=variables, capture_output=True)
     texts = [path.read_text() for path in folder.glob("*after_optimizations.txt")]
     kinds = [Counter(re.findall(INSTRUCTION, text, re.MULTILINE)) for text in texts]
-    return sorted((x for x in kinds if x.total() > FEWEST_INSTRUCTIONS), key=Counter.total)
+    big = (x for x in kinds if x.total() > FEWEST_INSTRUCTIONS)
+    return sorted(big, key=lambda program: sorted((k, n) for k, n in program.items() if k not in PASSED_ON))
 
 
 INSTRUCTION = r"^ +(?:ROOT )?%?[\w.-]+ = .*? ([a-z][\w-]*)\("

@@ -71,8 +71,9 @@ class MLP(hk.Module):
         return self.linear(self.outputs, w_init=self.init(self.head_scale), name=f"layer_{len(self.hidden)}")(x)
 
     def init(self, scale: float) -> hk.initializers.Initializer:
-        lecun_normal = hk.initializers.VarianceScaling(1.0, "fan_in", "truncated_normal")
-        return lecun_normal if self.lecun else hk.initializers.Orthogonal(scale)
+        if self.lecun:
+            return hk.initializers.VarianceScaling(1.0, "fan_in", "truncated_normal")
+        return hk.initializers.Orthogonal(scale)
 
 
 class LecunMLP(MLP):
