@@ -160,7 +160,7 @@ ON_CPU: dict[str, Any] = {
 
 
 def none(agent: Agent) -> Agent:
-    """Mode: nothing compiled, neither in torch nor in a JAX environment."""
+    """Mode: nothing compiled in torch, nor the step of a JAX environment."""
     return _with_wrapped(agent, lambda name, f: f.eager() if name == "env_step" else f)
 
 

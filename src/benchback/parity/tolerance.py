@@ -30,10 +30,9 @@ EXACT = {
     "initial_log_std": 0.0,
     "initial_target": 0.0,
     "memory": 0.0,
-    "initial_spread": 0.15,
 }
-FORWARD32 = {"value": 3e-6, "final_value": 3e-6, "log_prob": 2e-6, "initial_kernel": 6e-6}
-FORWARD64 = {"value": 3e-15, "final_value": 3e-15, "log_prob": 2e-15, "initial_kernel": 1e-14}
+FORWARD32 = {"value": 3e-6, "final_value": 3e-6, "log_prob": 2e-6, "initial_kernel": 6e-6, "initial_spread": 0.15}
+FORWARD64 = {"value": 3e-15, "final_value": 3e-15, "log_prob": 2e-15, "initial_kernel": 1e-14, "initial_spread": 0.15}
 MET32 = {"real_action": 1e-5, "episode": 1e-6, "normaliser": 3e-6, "memory": 5e-6}
 # torch averages integers (episode lengths) in float32 in both precisions.
 MET64 = {"real_action": 1e-14, "episode": 1e-6, "normaliser": 5e-15, "memory": 1e-14}
